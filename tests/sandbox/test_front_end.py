@@ -146,6 +146,6 @@ def test_an_endpoint_that_is_not_there_is_named(endpoint: str) -> None:
 
 def test_a_client_of_a_resident_server_cannot_name_code_for_it() -> None:
     """Only who starts a fork server says what is imported there."""
-    asked = {"configuration": {"lines": True, "endpoint": "os:abort", "front_end": "os:abort"}}
-    request = read_request(json.dumps(asked).encode())
-    assert request == Configuration(lines=True)
+    settings = {"lines": True, "endpoint": "os:abort", "front_end": "os:abort"}
+    request = json.dumps({"configuration": settings, "key": "k"}).encode()
+    assert read_request(request) == (Configuration(lines=True), b"k")

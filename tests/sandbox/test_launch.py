@@ -135,7 +135,7 @@ def test_a_client_that_encrypts_is_refused_in_one_line(tmp_path: Path) -> None:
 def test_what_a_client_is_sent_leaves_at_once() -> None:
     """Without the option a packet waits for the receipt of the last one, up to 40 ms."""
     with (
-        listen({"transport": "tcp", "ip": "127.0.0.1"}, 0) as listener,
+        listen("tcp", "127.0.0.1", 0) as listener,
         socket.create_connection(listener.getsockname()),
         accept(listener) as accepted,
     ):
@@ -144,7 +144,7 @@ def test_what_a_client_is_sent_leaves_at_once() -> None:
 
 def test_a_client_of_files_is_accepted(tmp_path: Path) -> None:
     with (
-        listen({"transport": "ipc", "ip": str(tmp_path / "s")}, 1) as listener,
+        listen("ipc", str(tmp_path / "s"), 1) as listener,
         socket.socket(socket.AF_UNIX) as client,
     ):
         client.connect(str(tmp_path / "s-1"))

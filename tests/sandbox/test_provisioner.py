@@ -13,6 +13,7 @@ from typing import Any
 import nbformat
 import papermill
 import pexpect
+import psutil
 import pytest
 from jupyter_client import AsyncKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
@@ -148,13 +149,15 @@ def test_a_kernel_that_died_is_seen_dead() -> None:
 
 
 def test_a_shut_down_leaves_neither_process_nor_file() -> None:
-    async def use(manager: AsyncKernelManager, _client: AsyncKernelClient) -> tuple[Path, int]:
-        link = manager.provisioner._origin.link
-        return link.runtime, link._process.pid
+    async def use(
+        manager: AsyncKernelManager, _client: AsyncKernelClient
+    ) -> tuple[Path, list[psutil.Process]]:
+        launched = psutil.Process(manager.provisioner.pid)
+        return Path(manager.ip).parent, [launched, *launched.children(recursive=True)]
 
-    runtime, pid = run_with_kernel(use)
-    assert not runtime.exists()
-    assert not os.path.exists(f"/proc/{pid}")
+    folder, processes = run_with_kernel(use)
+    assert not folder.exists()
+    assert psutil.wait_procs(processes, timeout=TIMEOUT_S)[1] == []
 
 
 def test_a_start_that_fails_leaves_no_process(tmp_path: Path) -> None:

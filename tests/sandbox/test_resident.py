@@ -20,9 +20,8 @@ import pytest
 
 from jupyter_kernels import TIMEOUT_S, Session, session
 from repl_sandbox.host.fork_server_client import ForkServerClient
-from repl_sandbox.jupyter import resident_client
 from repl_sandbox.jupyter.configuration import Configuration, add_options, configured
-from repl_sandbox.jupyter.resident_client import ResidentClient, connect
+from repl_sandbox.jupyter.resident_client import connect, resident_kernel
 from repl_sandbox.jupyter.serve import serve
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.types import Isolation
@@ -71,6 +70,11 @@ def server(place: Path) -> Iterator[Server]:
             assert not place.exists()
 
 
+def is_resident(one: Session) -> bool:
+    """Return whether a kernel's command asked a server for it, rather than started one."""
+    return psutil.Process(one.manager.provisioner.pid).children() == []
+
+
 def first_rows(process: subprocess.Popen[str]) -> list[str]:
     """Rows that it prints when there are kernels to be had."""
     assert process.stdout is not None
@@ -80,7 +84,7 @@ def first_rows(process: subprocess.Popen[str]) -> list[str]:
 def test_a_kernel_comes_from_it_and_ends_with_its_client(server: Server) -> None:
     before = server.kernels()
     with session("repl-rl") as one:
-        assert one.manager.provisioner.is_resident
+        assert is_resident(one)
         assert len(server.kernels()) == len(before) + 1
         assert one.cell("6 * 7").data() == {"text/plain": "42"}
         with session("repl-rl") as two:
@@ -94,20 +98,23 @@ def test_a_kernel_comes_from_it_and_ends_with_its_client(server: Server) -> None
 
 def test_who_wants_other_kernels_gets_a_server_of_its_own(server: Server) -> None:
     with session("repl-rl-lines") as lines:
-        assert not lines.manager.provisioner.is_resident
+        assert not is_resident(lines)
         assert lines.cell("6 * 7").text() == "42\n"
 
 
+KEYS = (b"5", b'""', b"NaN", b'"\\ud800"', b"{}", b'"' + b"k" * 100_000 + b'"')
+CONFIGURATIONS = (
+    *(b"5", b'{"memory_mib": 1e400}', b'{"lines": "no"}'),
+    b'{"memory_mib": ' + b"9" * 10_000 + b"}",
+)
 FOREIGN = (
     *(b"", b"hello", b"[]", b"{}", b"null", b"5", b"\xff", b"NaN", b'"key"', b'["key"]'),
-    *(b'{"key": 5}', b'{"key": ""}', b'{"key": NaN}', b'{"key": "\\ud800"}', b'{"key": {}}'),
-    *(b'{"configuration": 5}', b'{"configuration": {}, "key": "k"}', b'{"key": "k'),
-    *(b'{"configuration": {"memory_mib": 1e400}}', b'{"configuration": {"lines": "no"}}'),
-    b'{"configuration": {"memory_mib": ' + b"9" * 10_000 + b"}}",
-    b'{"key": "' + b"k" * 100_000 + b'"}',
+    *(b'{"configuration": {}, "key": %b}' % key for key in KEYS),
+    *(b'{"configuration": %b, "key": "k"}' % each for each in CONFIGURATIONS),
+    *(b'{"key": "k"}', b'{"configuration": {}}', b'{"configuration": {}, "key": "k'),
+    b'{"configuration": {}, "key": "k", "more": 1}',
     b"[" * 100_000,
     b'{"configuration": ' * 5_000,
-    b'{"key": "k"}',  # before it has said what it wants
 )
 
 
@@ -127,7 +134,7 @@ def test_more_clients_than_it_can_hold_wait_and_end_nothing(place: Path) -> None
                 stack.enter_context(connection)
             time.sleep(0.1)  # until it has taken as many as it can
         with session("repl-rl") as one:
-            assert one.manager.provisioner.is_resident
+            assert is_resident(one)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=TIMEOUT_S) == 130
 
@@ -143,7 +150,7 @@ def test_a_client_that_speaks_something_else_is_left(server: Server) -> None:
             assert b"is not understood" in answer or not packet
             assert connection.recv(100) == b""
     with session("repl-rl") as one:
-        assert one.manager.provisioner.is_resident
+        assert is_resident(one)
     wait_until(lambda: server.kernels() == before)
 
 
@@ -152,14 +159,14 @@ def test_a_second_one_is_refused(server: Server) -> None:
     assert done.returncode == 2
     assert done.stderr == f"repl-rl: {server.address}: a server listens there; end it first\n"
     with session("repl-rl") as one:
-        assert one.manager.provisioner.is_resident
+        assert is_resident(one)
 
 
 def test_an_address_that_nobody_serves_any_more_is_taken(place: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as left:
         left.bind(str(place))
     with session("repl-rl") as one:
-        assert not one.manager.provisioner.is_resident
+        assert not is_resident(one)
 
 
 def test_a_folder_that_others_may_write_is_refused(place: Path) -> None:
@@ -175,7 +182,7 @@ def test_kernels_that_share_numpy_draw_different_numbers(place: Path) -> None:
         drawn = []
         for _ in range(2):
             with session("repl-rl") as one:
-                assert one.manager.provisioner.is_resident
+                assert is_resident(one)
                 drawn.append(one.cell("import numpy as np; float(np.random.rand())").data())
         process.send_signal(signal.SIGINT)
     assert drawn[0] != drawn[1]
@@ -221,7 +228,6 @@ def gate(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
             await serving
 
     monkeypatch.setattr(Configuration, "start_server", start_server)
-    monkeypatch.setattr(resident_client, "BIRTH_TIMEOUT_S", 2 * TIMEOUT_S)  # of who waits at it
     thread = threading.Thread(target=asyncio.run, args=(serve_until_it_is_over(),))
     thread.start()
     try:
@@ -234,67 +240,23 @@ def gate(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
         assert not thread.is_alive()
 
 
-def is_preloaded(one: Session) -> bool:
-    assert one.manager.provisioner.is_resident
-    return one.cell("import sys; 'colorsys' in sys.modules").data() == {"text/plain": "True"}
-
-
-def test_the_first_kernel_does_not_wait_for_what_is_preloaded(gate: Gate) -> None:
+def test_who_comes_before_all_is_preloaded_gets_a_server_of_its_own(gate: Gate) -> None:
+    loaded = "import sys; 'colorsys' in sys.modules"
     with session("repl-rl") as first:
-        assert not is_preloaded(first)
+        assert not is_resident(first)
         gate.open()
         with session("repl-rl") as second:
-            assert is_preloaded(second)
+            assert is_resident(second)
+            assert second.cell(loaded).data() == {"text/plain": "True"}
+        first.manager.restart_kernel(now=True)
+        first.client.wait_for_ready(timeout=TIMEOUT_S)
+        assert is_resident(first)
+        assert first.cell(loaded).data() == {"text/plain": "True"}
 
 
-def test_a_kernel_is_restarted_in_its_place_though_others_are_warm_since(gate: Gate) -> None:
-    with session("repl-rl") as one:
-        one.cell("x = 5")
-        gate.open()
-        one.manager.restart_kernel(now=True)
-        one.client.wait_for_ready(timeout=TIMEOUT_S)
-        assert one.cell("x").reply["ename"] == "NameError"
-
-
-def test_who_asks_for_what_is_preloaded_waits_for_it(gate: Gate) -> None:
-    found: list[ResidentClient | None] = []
-
-    def find() -> None:
-        found.append(ResidentClient.find(Configuration(preload=("colorsys",))))
-
-    asking = threading.Thread(target=find)
-    asking.start()
-    with session("repl-rl") as one:
-        assert not is_preloaded(one)
-    assert found == []
-    gate.open()
-    asking.join(TIMEOUT_S)
-    assert found[0] is not None
-    found[0].close()
-
-
-def test_the_server_that_came_first_ends_with_its_last_kernel(
-    others: set[psutil.Process], gate: Gate
-) -> None:
-    with session("repl-rl"):
-        gate.open()
-        assert len(children() - others) == 2
-    wait_until(lambda: len(children() - others) == 1)
-
-
-def test_a_server_whose_kernels_nobody_took_ends(others: set[psutil.Process], gate: Gate) -> None:
-    gate.open()
-    assert len(children() - others) == 1
-
-
-@pytest.fixture
-def others() -> set[psutil.Process]:
-    """Processes of the tests before, which share what they have started."""
-    return children()
-
-
-def children() -> set[psutil.Process]:
-    return set(psutil.Process().children())
+def has_kernels() -> bool:
+    with resident_kernel(Configuration(), b"key") as started:
+        return started is not None
 
 
 @pytest.mark.parametrize(("program", "exit_code"), [(SERVE, 130), (SERVE_LEAN, 0)])
@@ -314,8 +276,9 @@ def test_systemd_may_open_the_socket(place: Path, program: list[str], exit_code:
             pass_fds=[listener.fileno()],
         )
         try:
-            with session("repl-rl") as one:  # it waits until there is a kernel
-                assert one.manager.provisioner.is_resident
+            wait_until(has_kernels)
+            with session("repl-rl") as one:
+                assert is_resident(one)
         finally:
             process.send_signal(signal.SIGINT)
             assert process.wait(timeout=TIMEOUT_S) == exit_code

@@ -26,11 +26,11 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from repl_sandbox.guest.capture import Spill
 from repl_sandbox.guest.direct import answers, listen
@@ -72,7 +72,7 @@ def main(control: socket.socket, base_fd: int, config: dict[str, Any]) -> None:
     # Set by bubblewrap, and different in every run.
     os.environ.pop("PWD", None)
     try:
-        stock = _warm_up(config)
+        endpoints, integrity = _warm_up(config)
         assert len(os.listdir("/proc/self/task")) == 1, "a thread would not survive the fork"
         assert not _shared_memory(), f"kernels would share what is written to {_shared_memory()}"
         children = Children()
@@ -80,27 +80,14 @@ def main(control: socket.socket, base_fd: int, config: dict[str, Any]) -> None:
     except Exception:  # noqa: BLE001
         _report(control, error=traceback.format_exc())
         return
+    plan = config["confinement"]
     try:
-        confinement = _confinement(config["confinement"])
+        confinement = None if plan is None else Confinement(**plan)
     except OSError as error:
         _report(control, missing=str(error))
         return
     _report(control, ready=True)
-    _ForkServer(control, base_fd, stock, children, confinement, config).serve()
-
-
-def _confinement(plan: dict[str, object] | None) -> Confinement | None:
-    if plan is None:
-        return None
-    readable = plan["readable"]
-    assert isinstance(readable, list)
-    uid_slot = plan["uid_slot"]
-    assert isinstance(uid_slot, int)
-    return Confinement(
-        [Path(path) for path in readable],
-        has_namespaces=bool(plan["has_namespaces"]),
-        uid_slot=uid_slot,
-    )
+    _ForkServer(control, base_fd, endpoints, integrity, children, confinement, config).serve()
 
 
 def _report(control: socket.socket, **message: object) -> None:
@@ -115,59 +102,40 @@ def _shared_memory() -> list[str]:
     return [line for line in lines if line.split()[1].startswith("rw") and "s" in line.split()[1]]
 
 
-class Endpoint(Protocol):
+class Endpoint:
     """Kernel's end of the connections to whoever gives it lines. Made once, for all children.
 
-    A child calls the methods in this order. Only `listen` may make files.
+    A child calls the methods in this order. Only `listen` may make files. To this one only the
+    owner of the kernel connects; a front end brings one for clients.
     """
 
-    has_zmq: bool
+    has_zmq = False
     """True where threads of zmq run beside the one that answers."""
+    repl: Repl
 
     def listen(self, folder: Path) -> None:
-        """Make its sockets, if any, in the kernel's folder."""
+        """Make its sockets, if any, in the kernel's folder; the owner has one of its own."""
 
     def open(self, repl: Repl, *, key: bytes, is_sealed: bool, spilt: Callable[[], str]) -> None:
         """Start its threads, if any: the last step before limits and seccomp."""
-
-    def set_up(self, source: str) -> Answer:
-        """Run a source of ours, as `Repl.set_up` does."""
-
-    def serve(self, answers: Iterator[socket.socket]) -> None:
-        """Answer until the kernel's end: the owner by steps of `answers`."""
-
-
-class OwnerEndpoint:
-    """`Endpoint` of a kernel to which nobody but its owner connects."""
-
-    has_zmq = False
-    _repl: Repl
-
-    def listen(self, folder: Path) -> None:
-        """Make nothing: the owner has a socket of its own."""
-
-    def open(self, repl: Repl, *, key: bytes, is_sealed: bool, spilt: Callable[[], str]) -> None:
-        self._repl = repl
+        self.repl = repl
         vars(sys)["addaudithook"] = refuse_hook
 
     def set_up(self, source: str) -> Answer:
-        return self._repl.set_up(source)
+        """Run a source of ours, as `Repl.set_up` does."""
+        return self.repl.set_up(source)
 
     def serve(self, answers: Iterator[socket.socket]) -> None:
+        """Answer until the kernel's end: the owner by steps of `answers`."""
         for _ in answers:
             pass
 
 
-@dataclass(frozen=True, slots=True)
-class _Stock:
-    """The Python objects that all children share."""
+def _warm_up(config: dict[str, Any]) -> tuple[dict[bool, Endpoint], Integrity]:
+    """Make what all children share: endpoints by whether a client may connect, and checks.
 
-    endpoints: dict[bool, Endpoint]
-    """By whether a person's client may connect. A server that was started for none has no such."""
-    integrity: Integrity
-
-
-def _warm_up(config: dict[str, Any]) -> _Stock:
+    A server that was started for no client has no endpoint for one.
+    """
     # Nothing that is imported is garbage, and it would be searched again and again.
     gc.disable()
     for name in config["preload"]:
@@ -179,7 +147,7 @@ def _warm_up(config: dict[str, Any]) -> _Stock:
     names = {"__name__": "warmup"}
     for source in config["warmup"]:
         exec(source, names)
-    endpoints: dict[bool, Endpoint] = {False: OwnerEndpoint()}
+    endpoints = {False: Endpoint()}
     if config["endpoint"] is not None:
         endpoints[True] = _make_endpoint(config["endpoint"], Path(config["runtime"]))
     integrity = Integrity.of([sys.modules[f"repl_sandbox.{name}"] for name in ANSWERING])
@@ -191,7 +159,7 @@ def _warm_up(config: dict[str, Any]) -> _Stock:
         metadata.MetadataPathFinder().invalidate_caches()
     gc.collect()
     gc.freeze()
-    return _Stock(endpoints, integrity)
+    return endpoints, integrity
 
 
 def _make_endpoint(name: str, folder: Path) -> Endpoint:
@@ -208,21 +176,22 @@ def _make_endpoint(name: str, folder: Path) -> Endpoint:
 class _ForkServer:
     """The loop of the fork server."""
 
-    _control: socket.socket
+    control: socket.socket
     _base_fd: int
-    _stock: _Stock
+    _endpoints: dict[bool, Endpoint]
+    integrity: Integrity
     _children: Children
-    _confinement: Confinement | None
-    _config: dict[str, Any]
+    confinement: Confinement | None
+    config: dict[str, Any]
     _names: dict[int, str] = field(default_factory=dict)
     """Process number -> name of the order, of the living kernels."""
 
     def serve(self) -> None:
         """Fork and reap until the control socket closes or SIGTERM comes."""
         signals = _hear_signals()
-        _die_with_parent(signal.SIGTERM, parent=self._config["parent_pid"])
+        _die_with_parent(signal.SIGTERM, parent=self.config["parent_pid"])
         poller = select.poll()
-        poller.register(self._control, select.POLLIN)
+        poller.register(self.control, select.POLLIN)
         poller.register(signals, select.POLLIN)
         try:
             while True:
@@ -233,9 +202,9 @@ class _ForkServer:
                 if signals in ready or self._children.has_orphans:
                     for pid in self._children.reap():
                         # The trainer ignores this for a kernel that was ready.
-                        _report(self._control, name=self._names.pop(pid), error="it died at birth")
-                if self._control.fileno() in ready:
-                    packet = self._control.recv(MAX_PACKET_BYTES)
+                        _report(self.control, name=self._names.pop(pid), error="it died at birth")
+                if self.control.fileno() in ready:
+                    packet = self.control.recv(MAX_PACKET_BYTES)
                     if not packet:
                         return
                     self._fork(json.loads(packet))
@@ -243,32 +212,20 @@ class _ForkServer:
             pass
         finally:
             self._children.end()
-            runtime = Path(str(self._config["runtime"]))
+            runtime = Path(str(self.config["runtime"]))
             shutil.rmtree(runtime.name, ignore_errors=True, dir_fd=self._base_fd)
 
     def _fork(self, request: dict[str, Any]) -> None:
         name = request["name"]
         # Before the fork: a child that raises would clean up as if it were the server.
-        endpoint = self._stock.endpoints[request["is_console"]]
-        confinement = self._confinement
-        # In a namespace of its own, a kernel sees no number for this process.
-        parent_pid = 0 if confinement is not None and confinement.has_namespaces else os.getpid()
+        child = _Child(self, request, self._endpoints[request["is_console"]])
         try:
-            pid = os.fork() if confinement is None else confinement.fork()
+            pid = os.fork() if self.confinement is None else self.confinement.fork()
             if pid == 0:
-                _Child(
-                    self._control,
-                    confinement,
-                    self._config,
-                    request,
-                    Path(request["folder"]),
-                    parent_pid,
-                    endpoint,
-                    self._stock.integrity,
-                ).become()
+                child.become()
         except OSError as error:
             is_short = error.errno in (errno.EAGAIN, errno.ENOMEM)
-            _report(self._control, name=name, error=str(error), is_short=is_short)
+            _report(self.control, name=name, error=str(error), is_short=is_short)
             return
         self._children.add(pid)
         self._names[pid] = name
@@ -276,9 +233,9 @@ class _ForkServer:
             pidfd = os.pidfd_open(pid)
         except OSError as error:
             os.kill(pid, signal.SIGKILL)
-            _report(self._control, name=name, error=str(error))
+            _report(self.control, name=name, error=str(error))
             return
-        socket.send_fds(self._control, [json.dumps({"name": name}).encode()], [pidfd])
+        socket.send_fds(self.control, [json.dumps({"name": name}).encode()], [pidfd])
         os.close(pidfd)
 
 
@@ -300,14 +257,17 @@ def _hear_signals() -> int:
 class _Child:
     """A kernel between the fork and its first line."""
 
-    _control: socket.socket
-    _confinement: Confinement | None
-    _config: dict[str, Any]
+    _server: _ForkServer
     _request: dict[str, Any]
-    _folder: Path
-    _parent_pid: int
     _endpoint: Endpoint
-    _integrity: Integrity
+
+    def __post_init__(self) -> None:
+        self._folder = Path(self._request["folder"])
+        self._control = self._server.control
+        self._confinement = confinement = self._server.confinement
+        # In a namespace of its own, a kernel sees no number for the server.
+        is_alone = confinement is not None and confinement.has_namespaces
+        self._parent_pid = 0 if is_alone else os.getpid()
 
     def become(self) -> NoReturn:
         """Become the kernel until its end. The control socket closes before untrusted code runs."""
@@ -323,8 +283,7 @@ class _Child:
 
     def _be_born(self) -> str | None:
         """Do all that comes before its first line. Returns the reason if it cannot be used."""
-        limits = self._config["limits"]
-        assert isinstance(limits, dict)
+        limits = self._server.config["limits"]
         repl_limits = {key: limits[key] for key in ("max_output_chars", "max_value_chars")}
         try:
             spill = self._settle()
@@ -340,9 +299,9 @@ class _Child:
                     is_sealed=self._confinement is not None,
                     spilt=spill.take,
                 )
-                error = _set_up(self._endpoint.set_up, self._config["setup"])
+                error = _set_up(self._endpoint.set_up, self._server.config["setup"])
                 born_pages = int(statm.read().split()[0])
-            self._answers = answers(repl, door, self._integrity.with_objects(repl))
+            self._answers = answers(repl, door, self._server.integrity.with_objects(repl))
             self._limit(born_pages, memory_mib=limits["memory_mib"], cpu_s=limits["kernel_cpu_s"])
             if self._confinement is not None:
                 self._confinement.seal(has_zmq=self._endpoint.has_zmq)
@@ -412,9 +371,8 @@ def _close_all_but(*kept: int) -> None:
     os.closerange(start, 1 << 16)
 
 
-def _set_up(run: Callable[[str], Answer], sources: object) -> str | None:
+def _set_up(run: Callable[[str], Answer], sources: Sequence[str]) -> str | None:
     """Run the sources that every kernel begins with. Returns the text of the first failure."""
-    assert isinstance(sources, list)
     for source in sources:
         answer = run(source + "\n")
         if answer.status != "ok":

@@ -168,21 +168,15 @@ class ForkServerClient:
             "folders": [entry for entry in sys.path if os.path.isabs(entry)],
         }
 
-    def order(
-        self, *, key: bytes | None = None, folder: Path | None = None, is_console: bool = False
-    ) -> None:
+    def order(self, *, key: bytes | None = None, is_console: bool = False) -> None:
         """Ask for a kernel, which `next_kernel` returns later. SandboxError where none can be made.
 
         key:        what signs its messages; made here if not given.
-        folder:     that of a dead kernel, whose place the new one takes.
         is_console: whether it has the sockets that only a person's client asks for.
         """
         name = f"k{self._num_orders}"
         self._num_orders += 1
-        if folder is None:
-            folder = self.runtime / name
-        else:
-            remove_folder(folder)
+        folder = self.runtime / name
         try:
             folder.mkdir(mode=0o700)
         except FileNotFoundError:
@@ -214,11 +208,9 @@ class ForkServerClient:
             raise born
         return born
 
-    async def console(
-        self, *, timeout_s: float, key: bytes | None = None, folder: Path | None = None
-    ) -> StartedKernel:
+    async def console(self, *, timeout_s: float, key: bytes | None = None) -> StartedKernel:
         """Order one that a client can reach, and wait for the next of these."""
-        self.order(key=key, folder=folder, is_console=True)
+        self.order(key=key, is_console=True)
         return await self.next_kernel(timeout_s=timeout_s, is_console=True)
 
     def drop_lost(self) -> None:

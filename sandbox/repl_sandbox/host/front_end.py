@@ -9,10 +9,9 @@ not know any client.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from repl_sandbox.host.started_kernel import StartedKernel
 
@@ -28,23 +27,24 @@ class Provision:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-class FrontEnd(Protocol):
+def provide_nothing(_runtime: Path, _environment: Mapping[str, str]) -> Provision:
+    """Return what a front end needs that brings no files."""
+    return Provision()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontEnd:
     """Way in for clients, as the trusted side knows it."""
 
-    @property
-    def endpoint(self) -> str:
-        """`module:attribute` that the fork server calls once, with its runtime folder.
+    endpoint: str
+    """`module:attribute` that the fork server calls once, with its runtime folder.
 
-        It returns a `guest.fork_server.Endpoint`. The module lies in this package or in one of
-        `distributions`.
-        """
-
-    @property
-    def distributions(self) -> Sequence[str]:
-        """Installed packages that it imports there."""
-
-    def provide(self, runtime: Path, environment: Mapping[str, str]) -> Provision:
-        """Make what its kernels need in `runtime`. `environment` is the fork server's."""
-
-    def write_connection(self, started: StartedKernel) -> Path:
-        """Write the file by which a client finds this kernel. OSError where it cannot be."""
+    It returns a `guest.fork_server.Endpoint`. The module lies in this package or in one of
+    `distributions`.
+    """
+    distributions: Sequence[str]
+    """Installed packages that it imports there."""
+    write_connection: Callable[[StartedKernel], Path]
+    """Write the file by which a client finds this kernel. OSError where it cannot be."""
+    provide: Callable[[Path, Mapping[str, str]], Provision] = provide_nothing
+    """Make what its kernels need in the runtime folder, given the fork server's environment."""

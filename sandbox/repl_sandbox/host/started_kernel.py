@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,11 +30,16 @@ class StartedKernel:
     is_console: bool
     """True where it has the sockets that only a person's client asks for."""
 
-    def has_ended(self) -> bool:
-        """Return whether the kernel has died since, for any reason."""
+    def has_ended(self, *, within_ms: float = 0) -> bool:
+        """Return whether the kernel has died since, for any reason, or dies within this time."""
         poller = select.poll()  # `select` takes no descriptor above 1023
         poller.register(self.pidfd, select.POLLIN)
-        return bool(poller.poll(0))
+        return bool(poller.poll(within_ms))
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send signal `number`. If the kernel is dead, do nothing."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, number)
 
     def discard(self) -> None:
         """Let go of one that has ended."""

@@ -116,9 +116,9 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
     printed = traitlets.Any()
     """Streams with something to send. Its methods are C, which no interrupt divides."""
 
-    def open(self, _repl: Repl, *, key: bytes, is_sealed: bool, spilt: Callable[[], str]) -> None:
-        """Call `Served.open_channels`; output goes to iopub from here on."""
-        self.open_channels(key=key)
+    def open(self, repl: Repl, *, key: bytes, is_sealed: bool, spilt: Callable[[], str]) -> None:
+        """Call `Served.open`; output goes to iopub from here on."""
+        super().open(repl, key=key, is_sealed=is_sealed, spilt=spilt)
         self.turn, self.printed = threading.RLock(), SimpleQueue()
         self.iopub_socket = Shared(self.iopub_socket, self.turn)
         shell = self.shell
@@ -154,11 +154,6 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
             return Answer()
         error = done.error_before_exec or done.error_in_exec
         return Answer(status="error", head=str(error), error_type=type(error).__name__)
-
-    @property
-    def kernel_info(self) -> dict[str, object]:
-        """Answer of ipykernel, without the debugger that no sealed kernel has."""
-        return {**super().kernel_info, "supported_features": [], "debugger": False}
 
     def pre_handler_hook(self) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)

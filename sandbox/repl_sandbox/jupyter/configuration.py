@@ -5,9 +5,12 @@ Knows names and numbers. Does not know how a kernel is started.
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self
+
+import msgspec
 
 from repl_sandbox.types import PERSON_CPU_S, Isolation, Limits
 
@@ -39,11 +42,13 @@ class Configuration:
     """Most characters of one line's output. Cells print as much as they like."""
 
     @classmethod
-    def from_json(cls, found: object) -> Self:
+    def from_json(cls, value: object) -> Self:
         """Read what `as_json` has made. Raises ValueError for anything else."""
-        import msgspec  # clients only write it
+        return msgspec.convert(value, cls)
 
-        return msgspec.convert(found, cls)
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        return cls.from_json(json.loads(text))
 
     def covers(self, other: Configuration) -> bool:
         """Return whether these kernels can stand in for those of `other`: more may be preloaded."""

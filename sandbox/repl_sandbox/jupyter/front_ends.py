@@ -18,17 +18,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from repl_sandbox.host.front_end import Provision
+from repl_sandbox.host.front_end import FrontEnd, Provision
 from repl_sandbox.host.started_kernel import StartedKernel
 from repl_sandbox.sockets import PORTS
 
-DISTRIBUTIONS = ("ipykernel", "jupyter-client", "pyzmq", "tornado", "traitlets")
 VARIABLE = "MPLCONFIGDIR"
 FOLDER = "matplotlib"
 SYSTEM_FONTS = (Path("/usr/share/fonts"), Path("/usr/local/share/fonts"))
@@ -38,34 +37,11 @@ READ = ("matplotlibrc", "stylelib")
 TIMEOUT_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class LinesFrontEnd:
-    """The REPL line by line, behind Jupyter's messages."""
-
-    endpoint: str = "repl_sandbox.jupyter.lines:make_lines_kernel"
-    distributions: tuple[str, ...] = DISTRIBUTIONS
-
-    def provide(self, runtime: Path, environment: Mapping[str, str]) -> Provision:
-        return Provision()
-
-    def write_connection(self, started: StartedKernel) -> Path:
-        return write_connection_file(started)
-
-
-@dataclass(frozen=True, slots=True)
-class CellsFrontEnd(LinesFrontEnd):
-    """IPython's cells, with fonts for figures."""
-
-    endpoint: str = "repl_sandbox.jupyter.cells:make_notebook_kernel"
-
-    def provide(self, runtime: Path, environment: Mapping[str, str]) -> Provision:
-        own = offer_fonts(runtime, environment)
-        variables = {VARIABLE: str(runtime / FOLDER)}
-        return Provision(shown=system_fonts(), own=own, environment=variables)
-
-
-LINES = LinesFrontEnd()
-CELLS = CellsFrontEnd()
+def provide_fonts(runtime: Path, environment: Mapping[str, str]) -> Provision:
+    """Return what IPython's kernels need for figures."""
+    own = offer_fonts(runtime, environment)
+    variables = {VARIABLE: str(runtime / FOLDER)}
+    return Provision(shown=system_fonts(), own=own, environment=variables)
 
 
 def system_fonts() -> list[Path]:
@@ -158,3 +134,15 @@ def write_connection_file(started: StartedKernel) -> Path:
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         json.dump(address(started.folder) | signing, file)
     return path
+
+
+LINES = FrontEnd(
+    endpoint="repl_sandbox.jupyter.lines:make_lines_kernel",
+    distributions=("ipykernel", "jupyter-client", "pyzmq", "tornado", "traitlets"),
+    write_connection=write_connection_file,
+)
+"""The REPL line by line, behind Jupyter's messages."""
+CELLS = replace(
+    LINES, endpoint="repl_sandbox.jupyter.cells:make_notebook_kernel", provide=provide_fonts
+)
+"""IPython's cells, with fonts for figures."""

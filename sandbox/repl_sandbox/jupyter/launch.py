@@ -14,26 +14,44 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import select
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from repl_sandbox.host.started_kernel import StartedKernel
 from repl_sandbox.jupyter.configuration import Configuration, add_options, configured
-from repl_sandbox.jupyter.resident_client import BIRTH_TIMEOUT_S, ResidentClient
+from repl_sandbox.jupyter.resident_client import BIRTH_TIMEOUT_S, resident_kernel
 from repl_sandbox.sockets import PORTS, STDIN, socket_path
 from repl_sandbox.types import SandboxError
 
-SCHEME = "hmac-sha256"
-MAX_PORT = (1 << 16) - 1
+Port = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
 COPIED_BYTES = 1 << 16
 LOOK_AGAIN_MS = 1000
+STDERR = 2
+
+
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of a connection file.
+
+    https://jupyter-client.readthedocs.io/en/stable/kernels.html#connection-files
+    """
+
+    transport: Literal["tcp", "ipc"]
+    ip: str
+    key: str
+    shell_port: Port
+    iopub_port: Port
+    stdin_port: Port
+    hb_port: Port
+    control_port: Port
+    signature_scheme: Literal["hmac-sha256"] = "hmac-sha256"
 
 
 class Relay:
@@ -42,13 +60,13 @@ class Relay:
     By threads: an event loop takes longer to import than a resident server takes to make a kernel.
     """
 
-    def __init__(self, connection: dict[str, Any]) -> None:
+    def __init__(self, connection: Connection) -> None:
         """Take clients at once. They wait for the kernel. OSError where the ports are taken."""
         self._is_born = threading.Event()
         self._folder = Path()
         for name, channel in PORTS.items():
             if channel != STDIN:  # nobody is asked for input
-                listener = listen(connection, connection[name])
+                listener = listen(connection.transport, connection.ip, getattr(connection, name))
                 self._start(self._accept, listener, channel)
 
     def join(self, started: StartedKernel) -> None:
@@ -75,12 +93,12 @@ class Relay:
         return thread
 
 
-def listen(connection: dict[str, Any], port: int) -> socket.socket:
-    """Open the socket at which a client of this connection looks for one of its channels."""
-    if connection["transport"] == "tcp":
-        return socket.create_server((connection["ip"], port))
+def listen(transport: str, ip: str, port: int) -> socket.socket:
+    """Open the socket at which a client looks for one of its channels."""
+    if transport == "tcp":
+        return socket.create_server((ip, port))
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(f"{connection['ip']}-{port}")
+    listener.bind(f"{ip}-{port}")
     listener.listen()
     return listener
 
@@ -104,38 +122,30 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
             one.shutdown(socket.SHUT_RDWR)
 
 
-def run(connection: dict[str, Any], configuration: Configuration) -> None:
+def run(
+    connection: Connection, configuration: Configuration, *, on_start: Callable[[], None]
+) -> None:
     """Be the kernel of this connection until it ends. Raises SandboxError if there is none."""
     parent = os.getppid()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     relay = Relay(connection)
-    signals = Signals()
-    with _born(configuration, connection["key"].encode()) as started:
+    with _born(configuration, connection.key.encode()) as started:
+        signal.signal(signal.SIGINT, lambda *_: started.send_signal(signal.SIGINT))
         relay.join(started)
-        poller = select.poll()
-        poller.register(started.pidfd, select.POLLIN)
-        poller.register(signals, select.POLLIN)
-        while os.getppid() == parent or "JPY_PARENT_PID" not in os.environ:
-            ready = [fd for fd, _ in poller.poll(LOOK_AGAIN_MS)]
-            if started.pidfd in ready:
+        on_start()
+        while not started.has_ended(within_ms=LOOK_AGAIN_MS):
+            if os.getppid() != parent and "JPY_PARENT_PID" in os.environ:
                 break
-            if ready:
-                number = signals.take()
-                if number == signal.SIGTERM:
-                    break
-                _send(started, number)
-        _send(started, signal.SIGKILL)
 
 
 @contextmanager
 def _born(configuration: Configuration, key: bytes) -> Iterator[StartedKernel]:
     """A kernel of the resident server, or of a server of its own."""
-    client = ResidentClient.find(configuration)
-    if client is not None:
-        try:
-            yield client.kernel(key)
-        finally:
-            client.close()
-        return
+    with resident_kernel(configuration, key) as started:
+        if started is not None:
+            yield started
+            return
     from asyncio import Runner
 
     with Runner() as runner:
@@ -146,71 +156,35 @@ def _born(configuration: Configuration, key: bytes) -> Iterator[StartedKernel]:
             runner.run(link.aclose())
 
 
-class Signals:
-    """Signals that this process is sent from now on, in turn: a descriptor to wait for."""
-
-    def __init__(self) -> None:
-        self._inner, self._outer = socket.socketpair()
-        self._inner.setblocking(False)
-        signal.set_wakeup_fd(self._inner.fileno())
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)
-
-    def fileno(self) -> int:
-        return self._outer.fileno()
-
-    def take(self) -> signal.Signals:
-        return signal.Signals(self._outer.recv(1)[0])
-
-
-def _send(started: StartedKernel, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        signal.pidfd_send_signal(started.pidfd, number)
-
-
-def read_connection(file: Path) -> dict[str, Any]:
+def read_connection(file: Path) -> Connection:
     """Read the connection file that a client has written.
 
     Raises ValueError for anything else, and where the client asks for what this kernel does not do.
-
-    https://jupyter-client.readthedocs.io/en/stable/kernels.html#connection-files
     """
     try:
-        found = dict(json.loads(file.read_text()))
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+        fields = json.loads(file.read_text())
+        connection = msgspec.convert(fields, Connection)
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{file}: no connection file of Jupyter's: {error}") from None
-    if lacking := {"transport", "ip", "key", *PORTS} - set(found):
-        names = ", ".join(sorted(lacking))
-        raise ValueError(f"{file}: no connection file of Jupyter's: it lacks {names}")
-    for name, kind in {
-        "transport": str,
-        "ip": str,
-        "key": str,
-        **dict.fromkeys(PORTS, int),
-    }.items():
-        if type(found[name]) is not kind or (kind is int and not 0 <= found[name] <= MAX_PORT):
-            wanted = f"a port up to {MAX_PORT}" if kind is int else "text"
-            raise ValueError(f"{file}: {name} is {found[name]!r:.60}; expected {wanted}")
-    if found["transport"] not in ("tcp", "ipc"):
-        raise ValueError(f"{file}: transport is {found['transport']!r:.60}; expected tcp or ipc")
-    if found.get("signature_scheme", SCHEME) != SCHEME:
-        raise ValueError(f"{file}: signature_scheme is {found['signature_scheme']!r}, not {SCHEME}")
-    encrypting = [name for name in sorted(found) if name.startswith("curve_")]
+    encrypting = [name for name in sorted(fields) if name.startswith("curve_")]
     if encrypting:
         raise ValueError(
             f"{file}: {', '.join(encrypting)}: this kernel does not encrypt (CurveZMQ)"
         )
-    return found
+    return connection
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit codes: 0 the kernel has ended, 2 there was none."""
-    asked = _parser().parse_args(arguments)
-    try:
-        run(read_connection(asked.file), configured(asked))
-    except (ValueError, OSError, SandboxError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
+    options = _parser().parse_args(arguments)
+    with open(options.report, "w", closefd=options.report != STDERR) as report:
+        try:
+            connection = read_connection(options.file)
+            configuration = options.configuration or configured(options)
+            run(connection, configuration, on_start=report.close)
+        except (ValueError, OSError, SandboxError) as error:
+            print(error, file=sys.stderr if report.closed else report)
+            return 2
     return 0
 
 
@@ -219,6 +193,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-f", dest="file", type=Path, required=True, help="connection file")
     parser.add_argument("--lines", action="store_true", help="the classic REPL, line by line")
     add_options(parser)
+    parser.add_argument(
+        "--configuration", type=Configuration.from_text, help="all settings as JSON, for a program"
+    )
+    parser.add_argument(
+        "--report",
+        type=int,
+        metavar="FD",
+        default=STDERR,
+        help="where to say why there is no kernel; closed as soon as there is one",
+    )
     return parser
 
 

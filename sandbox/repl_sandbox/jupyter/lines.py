@@ -11,13 +11,12 @@ from __future__ import annotations
 import logging
 import platform
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import traitlets
-from ipykernel.kernelbase import Kernel, kernel_protocol_version
+from ipykernel.kernelbase import Kernel
 
-from repl_sandbox.guest.repl import Answer, Repl
+from repl_sandbox.guest.repl import Answer
 from repl_sandbox.jupyter.served import Served
 
 
@@ -38,30 +37,6 @@ class ReplKernel(Served, Kernel):  # type: ignore[misc]  # ipykernel ships no ty
     # ipykernel expects streams here. Raw sockets need no event loop.
     shell_stream = traitlets.Any()
     control_stream = traitlets.Any()
-
-    repl: Repl
-
-    @property
-    def kernel_info(self) -> dict[str, object]:
-        """Answer to a client's first question; ipykernel's imports a debugger to describe it."""
-        return {
-            "protocol_version": kernel_protocol_version,
-            "implementation": self.implementation,
-            "implementation_version": self.implementation_version,
-            "language_info": self.language_info,
-            "banner": self.banner,
-            "help_links": [],
-            "supported_features": [],
-        }
-
-    def open(self, repl: Repl, *, key: bytes, is_sealed: bool, spilt: Callable[[], str]) -> None:
-        """Be the kernel of this REPL: see `Served.open_channels`."""
-        self.repl = repl
-        self.open_channels(key=key)
-
-    def set_up(self, source: str) -> Answer:
-        """Call `Repl.set_up`."""
-        return self.repl.set_up(source)
 
     def pre_handler_hook(self) -> None:
         """Do nothing: the REPL arms and disarms the interrupt itself."""

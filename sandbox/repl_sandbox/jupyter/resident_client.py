@@ -9,64 +9,40 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
 
 from repl_sandbox.host.started_kernel import StartedKernel
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.sockets import MAX_PACKET_BYTES
-from repl_sandbox.types import SandboxError
 
 BIRTH_TIMEOUT_S = 20.0
 
 
-class ResidentClient:
-    """Client whose kernel ends with the connection, so that a killed one leaves nothing behind."""
+@contextmanager
+def resident_kernel(configuration: Configuration, key: bytes) -> Iterator[StartedKernel | None]:
+    """Kernel of this user's server, whose messages `key` signs; None where no server has such.
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-
-    @classmethod
-    def find(cls, configuration: Configuration) -> Self | None:
-        """A connection to this user's server; None if there is none, or it has no such kernels."""
-        connection = connect(resident_address())
-        if connection is None:
-            return None
-        found = cls(connection)
+    It ends with the block, and with this process: a killed client leaves nothing behind.
+    """
+    connection = connect(resident_address())
+    if connection is None:
+        yield None
+        return
+    with connection:
+        request = {"configuration": configuration.as_json(), "key": key.decode()}
         try:
-            reply, _ = found._ask({"configuration": configuration.as_json()})
-        except SandboxError:
-            reply = {}
-        if reply.get("is_such"):
-            return found
-        found.close()
-        return None
+            connection.send(json.dumps(request).encode())
+            packet, fds, *_ = socket.recv_fds(connection, MAX_PACKET_BYTES, 1)
+        except OSError:
+            fds = []
+        # Without a descriptor it is the reason why there is none: another server may have one.
+        yield _started(json.loads(packet)["folder"], key, fds[0]) if fds else None
 
-    def kernel(self, key: bytes) -> StartedKernel:
-        """A kernel whose messages `key` signs. The server has ended the last one, and the new one's
-        sockets have the same names. SandboxError if there is none.
-        """
-        reply, fds = self._ask({"key": key.decode()})
-        if "folder" not in reply or not fds:
-            raise SandboxError(str(reply.get("error", "the resident server sent no kernel")))
-        place = Path(str(reply["folder"]))
-        return StartedKernel(folder=place, key=key, pidfd=fds[0], is_console=True)
 
-    def close(self) -> None:
-        self._connection.close()
-
-    def _ask(self, request: dict[str, object]) -> tuple[dict[str, object], list[int]]:
-        try:
-            self._connection.send(json.dumps(request).encode())
-            packet, fds, *_ = socket.recv_fds(self._connection, MAX_PACKET_BYTES, 1)
-        except OSError as error:
-            raise SandboxError(f"the resident server does not answer: {error}") from error
-        if not packet:
-            raise SandboxError("the resident server has ended")
-        try:
-            return dict(json.loads(packet)), fds
-        except (ValueError, TypeError, RecursionError):
-            raise SandboxError("the resident server answers what is not understood") from None
+def _started(folder: str, key: bytes, pidfd: int) -> StartedKernel:
+    return StartedKernel(folder=Path(folder), key=key, pidfd=pidfd, is_console=True)
 
 
 def resident_address() -> Path:

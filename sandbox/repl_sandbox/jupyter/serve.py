@@ -2,10 +2,10 @@
 
     python -m repl_sandbox.jupyter.serve [--preload NAME,...] ...
 
-    client --(configuration, then key)--> resident --(order)--> fork server
-    client <--(folder, pidfd)------------
+    client --(configuration, key)--> resident --(order)--> fork server
+    client <--(folder, pidfd)-------
 
-A client connects for each kernel. Its kernel lives as long as the connection. Who may connect is
+A client connects for each kernel, which lives as long as the connection. Who may connect is
 decided by the user who runs the process at the other end. The command is `repl-rl kernels serve`
 for systemd, without the imports: who opens its socket waits for it to start. Knows packets and
 signals. Does not know Jupyter.
@@ -25,7 +25,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from repl_sandbox.host.fork_server_client import ForkServerClient
@@ -49,65 +49,40 @@ BUSY = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABOR
 """Too many clients at once, or one that has left: others wait until there is room."""
 KEY = re.compile("[ -~]{1,256}")
 MAX_SHOWN_BYTES = 60
-HEAD_START_S = 0.2
-"""For kernels that clients wait for: to start a fork server keeps this process from giving them."""
 
 OnWarm = Callable[[Walls | None], None]
-"""Called with the walls in force, as soon as the next kernel has all that is preloaded."""
-
-
-@dataclass(slots=True)
-class _Client:
-    connection: socket.socket
-    server: SharedServer | None = None
-    """Server of all its kernels: no other server can make one in the place of the last."""
-    started: StartedKernel | None = None
+"""Called with the walls in force, as soon as there are kernels with all that is preloaded."""
 
 
 class Resident:
     """Serves kernels of one configuration on a listening socket.
 
-    `warm` preloads what the configuration says. `bare` preloads nothing and is there long before.
-    It serves who comes until then, and ends with the last of them.
+    A client that comes before all is preloaded is told so, and starts a fork server of its own.
     """
 
     def __init__(self, configuration: Configuration) -> None:
-        self._warm = self._bare = SharedServer(configuration)
-        if configuration.preload:
-            self._bare = SharedServer(replace(configuration, preload=()))
+        self._configuration = configuration
+        self._link: ForkServerClient | None = None
+        self._turn = asyncio.Lock()
+        """The fork server answers orders in turn, and a key must meet its own kernel."""
 
     async def serve(self, listener: socket.socket, on_warm: OnWarm) -> None:
-        """Serve until cancelled. SandboxError if a fork server does not start, or has ended."""
+        """Serve until cancelled. SandboxError if the fork server does not start, or has ended."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._start(on_warm))
-                tasks.create_task(self._watch())
+                tasks.create_task(self._watch(on_warm))
                 await self._accept(listener, tasks)
         except* SandboxError as errors:
             raise errors.exceptions[0] from None
         finally:
-            try:
-                await self._bare.aclose()
-            finally:
-                await self._warm.aclose()
+            if self._link is not None:
+                await self._link.aclose()
 
-    async def _start(self, on_warm: OnWarm) -> None:
-        walls = await self._bare.start()
-        if self._warm is not self._bare:
-            await asyncio.sleep(HEAD_START_S)
-            walls = await self._warm.start()
-            await self._end_bare()
-        on_warm(walls)
-
-    async def _end_bare(self) -> None:
-        """End the bare fork server if nobody needs it any more."""
-        is_over = self._warm.is_there and not self._bare.num_clients
-        if is_over and self._warm is not self._bare:
-            await self._bare.aclose()
-
-    async def _watch(self) -> None:
+    async def _watch(self, on_warm: OnWarm) -> None:
+        self._link = await self._configuration.start_server()
+        on_warm(self._link.walls)
         # The end of a fork server sets no Event.
-        while not (self._bare.has_failed() or self._warm.has_failed()):  # noqa: ASYNC110
+        while not self._link.is_gone():  # noqa: ASYNC110
             await asyncio.sleep(LOOK_AGAIN_S)
         raise SandboxError("the fork server is gone")
 
@@ -123,76 +98,59 @@ class Resident:
                 await asyncio.sleep(LOOK_AGAIN_S)
                 continue
             connection.setblocking(False)
-            tasks.create_task(self._attend(_Client(connection)))
+            tasks.create_task(self._attend(connection))
 
-    async def _attend(self, client: _Client) -> None:
-        """Serve one client: a kernel, and another one each time that it asks again."""
+    async def _attend(self, connection: socket.socket) -> None:
+        """Give one client a kernel, which lives until the client hangs up."""
         loop = asyncio.get_running_loop()
-        with client.connection as connection:
+        with connection:
             try:
-                while is_own(connection) and (
-                    packet := await loop.sock_recv(connection, MAX_PACKET_BYTES)
-                ):
-                    request = read_request(packet)
-                    if isinstance(request, Configuration):
-                        await self._choose(client, request)
-                    else:
-                        await _give(client, request)
+                if not is_own(connection):
+                    return
+                packet = await loop.sock_recv(connection, MAX_PACKET_BYTES)
+                if packet:
+                    started = await self._kernel(*read_request(packet))
+                    try:
+                        answer = json.dumps({"folder": str(started.folder)}).encode()
+                        socket.send_fds(connection, [answer], [started.pidfd])
+                        await loop.sock_recv(connection, 1)
+                    finally:
+                        await end(started)
             except (SandboxError, ValueError) as error:
                 with suppress(OSError):
                     connection.send(json.dumps({"error": str(error)}).encode())
             except OSError:
                 pass  # it hung up
-            finally:
-                await self._leave(client)
 
-    async def _choose(self, client: _Client, wanted: Configuration) -> None:
-        """Say whether there are such kernels, as soon as there are."""
-        if client.server is None and self._warm.configuration.covers(wanted):
-            is_enough = self._bare.configuration.covers(wanted) and not self._warm.is_there
-            client.server = self._bare if is_enough else self._warm
-            client.server.num_clients += 1
-        is_such = client.server is not None and client.server.configuration.covers(wanted)
-        if client.server is not None:
-            await client.server.wait()
-        client.connection.send(json.dumps({"is_such": is_such}).encode())
-
-    async def _leave(self, client: _Client) -> None:
-        if client.started is not None:
-            await end(client.started)
-            client.started.discard()
-        if client.server is not None:
-            client.server.num_clients -= 1
-            await self._end_bare()
+    async def _kernel(self, requested: Configuration, key: bytes) -> StartedKernel:
+        """Kernel whose messages `key` signs. SandboxError if there is none of this kind."""
+        if not self._configuration.covers(requested):
+            raise SandboxError("this server has no such kernels")
+        if self._link is None:
+            raise SandboxError("this server is still preloading")
+        async with self._turn:
+            self._link.order(key=key, is_console=True)
+            while True:
+                started = await self._link.next_kernel(timeout_s=BIRTH_TIMEOUT_S, is_console=True)
+                if started.key == key:
+                    return started
+                await end(started)  # it came after whoever had asked for it was gone
 
 
-def read_request(packet: bytes) -> Configuration | bytes:
-    """The kind of kernel that a client wants, or the key of one. ValueError for anything else."""
+def read_request(packet: bytes) -> tuple[Configuration, bytes]:
+    """The kind of kernel that a client wants, and its key. ValueError for anything else."""
     try:
-        found = json.loads(packet)
-        if set(found) == {"configuration"}:
-            return Configuration.from_json(found["configuration"])
-        if KEY.fullmatch(found["key"]):
-            return bytes(found["key"], "ascii")
-    # RecursionError: brackets in brackets. The others: values of another type.
-    except (ValueError, RecursionError, TypeError, KeyError):
+        request = json.loads(packet)
+        if set(request) == {"configuration", "key"} and KEY.fullmatch(request["key"]):
+            return Configuration.from_json(request["configuration"]), request["key"].encode()
+    # RecursionError: brackets in brackets. TypeError: values of another type.
+    except (ValueError, RecursionError, TypeError):
         pass
     shown = packet[:MAX_SHOWN_BYTES].decode("ascii", "backslashreplace")
     raise ValueError(
         f"a request that is not understood: {shown}; expected a `configuration` of kernels with "
-        "the fields and types of this version, or a `key` of 1 to 256 printable characters"
+        "the fields and types of this version, and a `key` of 1 to 256 printable characters"
     )
-
-
-async def _give(client: _Client, key: bytes) -> None:
-    """Give it a kernel, in the place of the last one. ValueError if it did not say what kind."""
-    if client.server is None:
-        raise ValueError("a request that is not understood: a `key` before a `configuration`")
-    if client.started is not None:
-        await end(client.started)
-    client.started = await client.server.kernel(key, client.started)
-    answer = json.dumps({"folder": str(client.started.folder)}).encode()
-    socket.send_fds(client.connection, [answer], [client.started.pidfd])
 
 
 def open_listener(address: Path) -> socket.socket:
@@ -235,77 +193,14 @@ def _is_passed() -> bool:
     return os.environ.get("LISTEN_PID") == str(os.getpid())
 
 
-class SharedServer:
-    """Owner of a fork server of several clients, each of whom gets the kernels that it asked for.
-
-    order with a key -> fork server -> StartedKernel with that key
-    """
-
-    def __init__(self, configuration: Configuration) -> None:
-        self.configuration = configuration
-        self.num_clients = 0
-        """Number of clients that may ask for kernels and have not left."""
-        self._link: ForkServerClient | None = None
-        self._has_started = asyncio.Event()
-        self._turn = asyncio.Lock()
-        """The fork server answers orders in turn, and a key must meet its own kernel."""
-
-    async def start(self) -> Walls | None:
-        """The walls in force. SandboxError if it cannot be had."""
-        self._link = await self.configuration.start_server()
-        self._has_started.set()
-        return self._link.walls
-
-    @property
-    def is_there(self) -> bool:
-        """True once the fork server has started, until it is closed."""
-        return self._link is not None
-
-    def has_failed(self) -> bool:
-        """Return whether the fork server has ended by itself."""
-        return self._link is not None and self._link.is_gone()
-
-    async def wait(self) -> None:
-        """Wait until the fork server has started."""
-        await self._has_started.wait()
-
-    async def kernel(self, key: bytes, last: StartedKernel | None) -> StartedKernel:
-        """A kernel whose messages `key` signs. SandboxError if there is none.
-
-        last: one of this server's that has ended. The new one takes its place.
-        """
-        assert self._link is not None, "wait first"
-        async with self._turn:
-            folder = None if last is None else last.folder
-            self._link.order(key=key, folder=folder, is_console=True)
-            started = await _next(self._link)
-            while started.key != key:  # it came after whoever had asked for it was gone
-                await end(started)
-                started.discard()
-                started = await _next(self._link)
-            if last is not None:
-                os.close(last.pidfd)
-            return started
-
-    async def aclose(self) -> None:
-        """End it and all its kernels. Safe to call twice, and before it has started."""
-        link, self._link = self._link, None
-        if link is not None:
-            await link.aclose()
-
-
-async def _next(link: ForkServerClient) -> StartedKernel:
-    return await link.next_kernel(timeout_s=BIRTH_TIMEOUT_S, is_console=True)
-
-
 async def end(started: StartedKernel) -> None:
-    """Kill it, and wait until it has ended."""
-    with suppress(ProcessLookupError):
-        signal.pidfd_send_signal(started.pidfd, signal.SIGKILL)
+    """Kill a kernel, wait until it has ended, and let go of it."""
+    started.send_signal(signal.SIGKILL)
     deadline = time.monotonic() + END_TIMEOUT_S
     # An exit sets no Event.
     while not started.has_ended() and time.monotonic() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.002)
+    started.discard()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

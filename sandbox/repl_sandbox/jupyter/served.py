@@ -14,14 +14,17 @@ import select
 import socket
 import threading
 from collections import deque
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from traceback import format_exception
 from typing import Any
 
 import zmq
+from ipykernel.kernelbase import kernel_protocol_version
 from jupyter_client.session import Session
 
+from repl_sandbox.guest.fork_server import Endpoint
+from repl_sandbox.guest.repl import Repl
 from repl_sandbox.sockets import CONTROL, HEARTBEAT, IOPUB, SHELL, socket_path
 
 # A client takes a kernel without a heartbeat for dead.
@@ -31,9 +34,9 @@ MAX_UNSENT = 1 << 16
 """Messages that wait for a client which is slower than a cell. More are lost, and memory is not."""
 
 
-class Served:
+class Served(Endpoint):
     """Mixed into a `Kernel` of ipykernel, whose `shell_stream` and `control_stream` take raw
-    sockets. `listen`, then `open_channels`, then `serve`."""
+    sockets."""
 
     # Any: the base classes are untyped.
     session: Any
@@ -62,8 +65,17 @@ class Served:
             listener.bind(str(socket_path(folder, channel)))
             listener.listen()
 
-    def open_channels(self, *, key: bytes) -> None:
+    @property
+    def kernel_info(self) -> dict[str, object]:
+        """Answer to a client's first question; ipykernel's imports a debugger to describe it."""
+        names = ("implementation", "implementation_version", "language_info", "banner")
+        info = {name: getattr(self, name) for name in (*names, "help_links")}
+        absent = {"supported_features": [], "debugger": False}
+        return {"protocol_version": kernel_protocol_version, **info, **absent}
+
+    def open(self, repl: Repl, *, key: bytes, is_sealed: bool, spilt: Callable[[], str]) -> None:
         """Hand the listening sockets to zmq, which starts threads: nothing may fork afterwards."""
+        self.repl = repl
         # Always copy: pyzmq frees uncopied messages from a thread, and no thread can start here.
         self.session = Session(key=key, check_pid=False, copy_threshold=NEVER)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

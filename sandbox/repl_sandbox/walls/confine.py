@@ -56,8 +56,9 @@ class Confinement:
     Raises OSError where the kernel of this machine refuses.
     """
 
-    def __init__(self, readable: Sequence[Path], *, has_namespaces: bool, uid_slot: int) -> None:
-        self._ruleset = landlock.make_ruleset(readable)
+    def __init__(self, readable: Sequence[str], *, has_namespaces: bool, uid_slot: int) -> None:
+        paths = list(map(Path, readable))
+        self._ruleset = landlock.make_ruleset(paths)
         self._namespace = (
             os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC) if has_namespaces else None
         )
@@ -70,7 +71,7 @@ class Confinement:
             if has_namespaces
             else None
         )
-        is_open = os.geteuid() == 0 and _all_may_read(readable)
+        is_open = os.geteuid() == 0 and _all_may_read(paths)
         self._uids = uids(uid_slot) if is_open else range(0)
         self._num_forks = 0
 
