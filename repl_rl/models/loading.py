@@ -24,6 +24,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from repl_rl.base.disk import written_aside
 from repl_rl.base.plugins import resolve_model
 from repl_rl.config.sections import USUAL_MICRO_BATCH, GRPOConfig, LoraConfig, RunOn
 from repl_rl.errors import ConfigError
@@ -31,6 +32,7 @@ from repl_rl.models.gguf import model_folder
 from repl_rl.models.policy import Policy
 from repl_rl.models.precision import Precision, autocast, keys_in
 from repl_rl.models.shape import attention_windows, context_tokens
+from repl_rl.models.weights import save_merged
 from repl_rl.transcript.chat import ChatTemplate, after_answers
 from repl_rl.transcript.tokens import TokenizerCodec, control_tokens, forbidden_ids
 
@@ -126,6 +128,16 @@ class LoadedModel:
             gradient_checkpointing=self.recomputes,
             micro_batch_size=self.micro_batch_size,
         )
+
+    def save(self, folder: Path, *, is_merged: bool = False) -> None:
+        """Write model and tokenizer, whole or not at all; what was there is replaced.
+
+        `is_merged`: an adapter is added to its base, else it is saved alone. Raises StorageError
+        where the disk refuses.
+        """
+        with written_aside(folder) as aside:
+            save_merged(self.model, aside) if is_merged else self.model.save_pretrained(aside)
+            self.tokenizer.save_pretrained(aside)
 
     @property
     def config(self) -> Any:

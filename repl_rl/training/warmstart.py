@@ -19,15 +19,12 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import set_seed
 
 from repl_rl.base.concurrency import Interrupts, derive_seed
-from repl_rl.base.disk import written_aside
 from repl_rl.base.plugins import resolve_model
-from repl_rl.config import Config
-from repl_rl.config.sections import GRPOConfig
 from repl_rl.engines.memory import shortage_explained
 from repl_rl.errors import DivergedError
 from repl_rl.models.loading import LoadedModel, pick_device
 from repl_rl.models.precision import is_fast_in_bfloat16, precision
-from repl_rl.models.weights import is_adapted, save_merged
+from repl_rl.models.weights import is_adapted
 from repl_rl.progress import Progress, Update
 from repl_rl.records import Attempt, Scored
 from repl_rl.rollout.plan import Plan
@@ -99,7 +96,7 @@ def estimate_warm(
     """Report the memory that a warm start takes; see `runtime.estimate`."""
     warm, grpo = plan.warmstart, plan.grpo
     # What an update of as many rows takes: one without a reference.
-    update: GRPOConfig = replace(
+    update = replace(
         grpo,
         problems_per_step=1,
         group_size=max(2, warm.transcripts_per_step),
@@ -115,43 +112,42 @@ def warm_start(plan: Plan, path: Path, progress: Progress, sources: Sources) -> 
     `checkpoints/final` is a whole model, written once all of it is trained. Raises ConfigError
     before the folder is made if there is nothing to show, or it is not what it says.
     """
-    config = plan.config
-    assert config.model is not None
+    assert plan.model is not None
     check_output(path)
     check_sources(plan, sources)
-    device = pick_device(config.sampling.device).type
-    precision(config, plan.engine, device=device)  # refuses what cannot be
-    held_out = held_out_attempts(plan.task, count=config.eval.problems, seed=config.seed)
+    precision(plan, plan.engine, device=pick_device(plan.sampling.device).type)  # may refuse
+    held_out = held_out_attempts(plan.task, count=plan.eval.problems, seed=plan.seed)
     name_held_out(plan, sources, held_out, progress)
-    set_seed(derive_seed(config.seed, "torch") % 2**32)
-    policy = resolve_model(config.model)
-    loaded: LoadedModel = estimate_warm(plan, policy, say=progress.say)()
+    set_seed(derive_seed(plan.seed, "torch") % 2**32)
+    policy = resolve_model(plan.model)
+    loaded = estimate_warm(plan, policy, say=progress.say)()
     with Interrupts() as interrupts, open_runtime(plan, loaded, interrupts=interrupts) as runtime:
-        gathering = Gathering(plan, runtime, loaded, progress, held_out=held_out)
-        lessons = gathering.gather(sources)
-        record = _record(config, loaded, lessons)
-        folder = _folder(path, runtime, loaded, policy, record)
+        lessons = Gathering(runtime, progress, held_out=held_out).gather(sources)
+        record = _record(plan, loaded, lessons)
+        folder = RunFolder(path)
+        write_record(path, record)  # first: without it the folder is a run that can go on
+        runtime.begin_folder(folder, policy=policy)
         folder.append_trajectories(LESSONS, lessons.scored)
-        progress.say(f"run: {path}, seed {config.seed}")
+        progress.say(f"run: {path}, seed {plan.seed}")
         say_runtime(runtime, progress)
         progress.say(f"shown: {lessons}")
-        with Sink(folder, config, warn=progress.warn, shield=interrupts.shield) as sink:
-            measure = partial(_measure, plan, runtime, progress, sink, interrupts)
-            before = measure(held_out[: config.warmstart.problems_before], 0)
+        with runtime.sink(folder, progress) as sink:
+            measure = partial(_measure, runtime, progress, sink)
+            before = measure(held_out[: plan.warmstart.problems_before], 0)
             progress.say(f"held-out before: {before or NOT_MEASURED}")
             runtime.sleep()
             with shortage_explained("the update", remedy="lower grpo.micro_batch_size"):
-                _fit(config, loaded, lessons.scored, record, progress, sink)
-            _keep(folder, loaded)
+                _fit(plan, loaded, lessons.scored, record, progress, sink)
+            _save(folder, loaded)
             runtime.sync(record.steps)
             after = measure(held_out, record.steps)
             progress.say(f"held-out after:  {after or NOT_MEASURED}")
-    end(path, config, progress, is_merged=False)
+    end(path, plan.report, progress, is_merged=False)
     return Warmed(record=record, before=before, after=after)
 
 
-def _record(config: Config, loaded: LoadedModel, lessons: Lessons) -> WarmRecord:
-    warm = config.warmstart
+def _record(plan: Plan, loaded: LoadedModel, lessons: Lessons) -> WarmRecord:
+    warm = plan.warmstart
     rate = _RATE_OF_ADAPTER if is_adapted(loaded.model) else _RATE_OF_ALL
     return WarmRecord(
         transcripts=len(lessons.scored),
@@ -162,49 +158,31 @@ def _record(config: Config, loaded: LoadedModel, lessons: Lessons) -> WarmRecord
     )
 
 
-def _folder(
-    path: Path, runtime: Runtime, loaded: LoadedModel, policy: str, record: WarmRecord
-) -> RunFolder:
-    folder = RunFolder(path)
-    write_record(path, record)  # first: without it the folder is a run that can go on
-    folder.write_config(runtime.origin, policy=policy, device=loaded.model.device.type)
-    with written_aside(folder.tokenizer) as aside:
-        loaded.tokenizer.save_pretrained(aside)
-    return folder
-
-
 def _measure(
-    plan: Plan,
-    runtime: Runtime,
-    progress: Progress,
-    sink: Sink,
-    interrupts: Interrupts,
-    attempts: Sequence[Attempt],
-    step: int,
+    runtime: Runtime, progress: Progress, sink: Sink, attempts: Sequence[Attempt], step: int
 ) -> Measured | None:
-    measured = HeldOut(
-        attempts,
-        runtime,
-        progress,
+    held_out = HeldOut(
+        attempts=attempts,
+        runtime=runtime,
+        progress=progress,
         sink=sink,
-        interrupts=interrupts,
-        baselines=baselines_of(plan.task),
+        baselines=baselines_of(runtime.plan.task),
     )
-    if (found := measured.measure(step)) is None:
+    if (report := held_out.measure(step)) is None:
         return None
     file = sink.folder.trajectories(evaluation_name(step))
-    return Measured(report=found, habits=habits(list(read_trajectories(file))))
+    return Measured(report=report, habits=habits(list(read_trajectories(file))))
 
 
 def _fit(
-    config: Config,
+    plan: Plan,
     loaded: LoadedModel,
     scored: Sequence[Scored],
     record: WarmRecord,
     progress: Progress,
     sink: Sink,
 ) -> None:
-    warm, model = config.warmstart, loaded.model
+    warm, model = plan.warmstart, loaded.model
     examples = [
         example_of(one.trajectory, train_observations=warm.train_observations) for one in scored
     ]
@@ -223,26 +201,21 @@ def _fit(
                 warm.transcripts_per_step, at_most=loaded.micro_batch_size
             ),
             optimizer=adamw(model, learning_rate=record.learning_rate),
-            is_mixed=is_mixed
-            or (config.grpo.dtype == "auto" and is_fast_in_bfloat16(model.device)),
+            is_mixed=is_mixed or (plan.grpo.dtype == "auto" and is_fast_in_bfloat16(model.device)),
             gradient_checkpointing=loaded.recomputes,
             as_trees=True,
-            seed=derive_seed(config.seed, "warmstart") % 2**32,
+            seed=derive_seed(plan.seed, "warmstart") % 2**32,
             scratch=Path(scratch),
             callbacks=[_Told(update, sink)],
         )
 
 
-def _keep(folder: RunFolder, loaded: LoadedModel) -> None:
+def _save(folder: RunFolder, loaded: LoadedModel) -> None:
     """`final` comes last: a folder that has it was trained to its end."""
-    model, final = loaded.model, folder.final_checkpoint
-    if is_adapted(model):
-        with written_aside(final.with_name(ADAPTER)) as aside:
-            model.save_pretrained(aside)
-            loaded.tokenizer.save_pretrained(aside)
-    with written_aside(final) as aside:
-        save_merged(model, aside) if is_adapted(model) else model.save_pretrained(aside)
-        loaded.tokenizer.save_pretrained(aside)
+    final, is_merged = folder.final_checkpoint, is_adapted(loaded.model)
+    if is_merged:
+        loaded.save(final.with_name(ADAPTER))
+    loaded.save(final, is_merged=is_merged)
 
 
 class _Told(TrainerCallback):
