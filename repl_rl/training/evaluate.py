@@ -51,6 +51,8 @@ class Report:
     all: Rate
     by_family: Mapping[str, Rate]
     by_tier: Mapping[str, Rate]
+    habits: Mapping[str, float]
+    """Use of the REPL, by names of metrics."""
 
     @property
     def rate(self) -> float:
@@ -184,6 +186,7 @@ def report(scored: Sequence[Scored], baselines: Baselines = NO_BASELINES) -> Rep
         all=rate_of(scored, baselines),
         by_family=rates_by(scored, "family", baselines),
         by_tier=rates_by(scored, "tier", baselines),
+        habits=habits(scored),
     )
 
 
@@ -243,7 +246,7 @@ class HeldOut:
     def _record(self, sink: Sink, step: int, scored: Sequence[Scored], *, seconds: float) -> None:
         """The weights are kept first: once the row is there, the measurement is not made again."""
         warn_of_ungraded(scored, self.progress)
-        found = report(scored).all
+        found = report(scored)
         if self.keep_best is not None and self._is_best(step, found.rate):
             self.keep_best()
         self.rates[step] = found.rate
@@ -251,9 +254,9 @@ class HeldOut:
             step,
             {
                 "eval_solve_rate": found.rate,
-                "eval_total": found.total,
-                "eval_ungraded": found.ungraded,
-                **{f"eval_{name}": value for name, value in habits(scored).items()},
+                "eval_total": found.all.total,
+                "eval_ungraded": found.all.ungraded,
+                **{f"eval_{name}": value for name, value in found.habits.items()},
                 "eval_runtime": seconds,
             },
         )

@@ -9,7 +9,6 @@ the step among its parts. Knows a run's folder and its runtime. Does not know th
 from __future__ import annotations
 
 import itertools
-import math
 import operator
 import random
 import time
@@ -25,7 +24,7 @@ from repl_rl.base.concurrency import derive_seed
 from repl_rl.config.sections import Settings
 from repl_rl.credit.advantages import dead_groups, distinct
 from repl_rl.credit.base import Credit
-from repl_rl.errors import ConfigError, DivergedError
+from repl_rl.errors import ConfigError
 from repl_rl.progress import Progress, Update, ignore
 from repl_rl.records import Attempt, Problem, Scored, Split
 from repl_rl.runs.folder import rollouts_name
@@ -34,6 +33,7 @@ from repl_rl.runs.sink import Sink
 from repl_rl.tasks.base import Task
 from repl_rl.training.evaluate import HeldOut, run_counted, warn_of_ungraded
 from repl_rl.training.runtime import Runtime
+from repl_rl.update.sft import refuse_divergence
 from repl_rl.update.trainer import largest_divisor
 
 
@@ -176,7 +176,10 @@ class Training:
         runtime = self.runtime
         self._laps.begin("sync")
         gap = runtime.sync(policy_version)
-        if policy_version and self._is_due(self.settings.eval.every, policy_version):
+        every = self.settings.eval.every
+        # A rollout holds a multiple of `every`, where it is not its first update's.
+        is_due = every and policy_version % every < self.settings.grpo.num_rollout_updates
+        if policy_version and is_due:
             self._laps.begin(_EVALUATION)
             if (found := self.held_out.measure(policy_version)) is not None:
                 self.progress.say(f"held-out, step {policy_version}: {found}")
@@ -191,18 +194,11 @@ class Training:
             **self._groups,
         }
         self._laps.begin("update")
-        self._begin_update(len(scored))
-        return scored
-
-    def _begin_update(self, num_rows: int) -> None:
-        grpo = self.settings.grpo
+        grpo, num_rows = self.settings.grpo, len(scored)
         size = largest_divisor(num_rows // grpo.updates_per_rollout, at_most=grpo.most_rows)
         self._micro_batches = itertools.count(1)
         self._updated = self.progress.inside("update", num_rows * grpo.passes // size)
-
-    def _is_due(self, every: int, step: int) -> bool:
-        """Return whether a rollout whose last update is `step` holds a multiple of `every`."""
-        return every > 0 and step % every < self.settings.grpo.num_rollout_updates
+        return scored
 
     def is_rollout_used_up(self, step: int) -> bool:
         """Return whether the next update waits for a rollout: only there a run can go on."""
@@ -221,10 +217,11 @@ class Training:
         """
         name, kept = rollouts_name(policy_version), list[Scored]()
         attempts = self._attempts(numbers, policy_version)
+        run = partial(run_counted, self.runtime, update=update, on_scored=kept.append)
         try:
             own = self.runtime.interrupts.stoppable(
                 lambda: self._roll_again(
-                    self._rows(attempts, update, kept.append), numbers, policy_version
+                    self.credit.roll_out(attempts, run), numbers, policy_version
                 )
             )
             self._scored = self.runtime.ranks.gather_first(kept if own is None else distinct(own))
@@ -243,13 +240,6 @@ class Training:
         self.runtime.interrupts.release()
         assert own is not None
         return own
-
-    def _rows(
-        self, attempts: Sequence[Attempt], update: Update, on_scored: Callable[[Scored], None]
-    ) -> list[Scored]:
-        """A trajectory for each attempt."""
-        run = partial(run_counted, self.runtime, update=update, on_scored=on_scored)
-        return self.credit.roll_out(attempts, run)
 
     def _roll_again(
         self, scored: list[Scored], numbers: Sequence[int], policy_version: int
@@ -300,21 +290,16 @@ class Training:
         how often the attempts were made before: other seeds, all else the same.
         """
         first, tries = self.runtime.ranks.rank * len(numbers), [again] if again else []
-        attempts = []
-        for row, number in enumerate(numbers, first):
-            sibling = row % self.settings.grpo.group_size
-            seed = derive_seed(
-                self.settings.seed, "rollout", policy_version, number, sibling, *tries
+        about, size = (self.settings.seed, "rollout", policy_version), self.settings.grpo.group_size
+        return [
+            Attempt(
+                problem=self.problems[number],
+                group_index=number,
+                sibling_index=row % size,
+                seed=derive_seed(*about, number, row % size, *tries),
             )
-            attempts.append(
-                Attempt(
-                    problem=self.problems[number],
-                    group_index=number,
-                    sibling_index=sibling,
-                    seed=seed,
-                )
-            )
-        return attempts
+            for row, number in enumerate(numbers, first)
+        ]
 
 
 class ProblemSequence:
@@ -367,7 +352,7 @@ class StepCallback(TrainerCallback):
         self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any
     ) -> None:
         if logs and "loss" in logs:
-            _refuse_divergence(state.global_step, logs)
+            refuse_divergence(state.global_step, logs, "grpo.learning_rate, or grpo.max_grad_norm")
             self._training.log(state.global_step, state.max_steps, logs)
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -384,14 +369,3 @@ class StepCallback(TrainerCallback):
             state.global_step
         ):
             control.should_save = control.should_training_stop = True
-
-
-def _refuse_divergence(step: int, logs: Mapping[str, float | None]) -> None:
-    for name in ("loss", "grad_norm"):
-        value = logs.get(name, 0.0)
-        # transformers logs None for a number that is not finite.
-        if value is None or not math.isfinite(value):
-            raise DivergedError(
-                f"training diverged at step {step}: the {name} is not finite; lower "
-                f"grpo.learning_rate, or grpo.max_grad_norm"
-            )

@@ -15,37 +15,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback
 from transformers.trainer_utils import set_seed
 
 from repl_rl.base.concurrency import Interrupts, derive_seed
 from repl_rl.base.plugins import resolve_model
 from repl_rl.engines.memory import shortage_explained
-from repl_rl.errors import DivergedError
 from repl_rl.models.loading import LoadedModel, pick_device
 from repl_rl.models.precision import is_fast_in_bfloat16, precision
 from repl_rl.models.weights import is_adapted
-from repl_rl.progress import Progress, Update
-from repl_rl.records import Attempt, Scored
+from repl_rl.progress import Progress
+from repl_rl.records import Scored
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import (
     LESSONS,
     RunFolder,
     WarmRecord,
     check_output,
-    evaluation_name,
     write_record,
 )
-from repl_rl.runs.rollout_metrics import habits
 from repl_rl.runs.sink import Sink
-from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.tasks.base import baselines_of
 from repl_rl.training.evaluate import NOT_MEASURED, HeldOut, Report, held_out_attempts
 from repl_rl.training.lessons import Gathering, Lessons, name_held_out
-from repl_rl.training.runtime import Runtime, estimate, open_runtime
+from repl_rl.training.runtime import estimate, open_runtime
 from repl_rl.training.sources import Sources, check_sources
 from repl_rl.training.train import end, say_runtime
-from repl_rl.update.sft import adamw, example_of, fit
+from repl_rl.update.sft import Reported, adamw, example_of, fit
 from repl_rl.update.trainer import largest_divisor
 
 ADAPTER = "adapter"
@@ -54,40 +49,50 @@ _RATE_OF_ADAPTER, _RATE_OF_ALL = 2e-3, 3e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """Solve rate of a model on held-out problems, and how far it uses the REPL."""
-
-    report: Report
-    habits: dict[str, float]
-
-    def __str__(self) -> str:
-        submitted, ran = (
-            "none" if (share := self.habits.get(name)) is None else f"{100 * share:.1f} %"
-            for name in ("submit_share", "ran_share")
-        )
-        return f"{self.report}; submitted {submitted}, lines that run {ran}"
-
-    def facts(self) -> dict[str, Any]:
-        """Return the numbers for programs: rates between 0 and 1."""
-        found = self.report.all
-        return {
-            "solve_rate": found.rate,
-            "interval": list(found.interval),
-            "total": found.total,
-            "ungraded": found.ungraded,
-            **self.habits,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Warmed:
     """Result of a warm start."""
 
     record: WarmRecord
-    before: Measured | None
+    before: Report | None
     """None where `warmstart.problems_before` is 0."""
-    after: Measured | None
+    after: Report | None
     """None where `eval.problems` is 0."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return the results for programs, as JSON takes them: rates between 0 and 1."""
+        return {
+            "transcripts": self.record.transcripts,
+            "taken": dict(self.record.taken),
+            "left_out": dict(self.record.left_out),
+            "steps": self.record.steps,
+            "learning_rate": self.record.learning_rate,
+            "before": _facts(self.before),
+            "after": _facts(self.after),
+        }
+
+
+def _facts(report: Report | None) -> dict[str, Any] | None:
+    if report is None:
+        return None
+    rate = report.all
+    return {
+        "solve_rate": rate.rate,
+        "interval": list(rate.interval),
+        "total": rate.total,
+        "ungraded": rate.ungraded,
+        **report.habits,
+    }
+
+
+def about(report: Report | None) -> str:
+    """Return a report with how far the model uses the REPL, or that there is none."""
+    if report is None:
+        return NOT_MEASURED
+    submitted, ran = (
+        "none" if (share := report.habits.get(name)) is None else f"{100 * share:.1f} %"
+        for name in ("submit_share", "ran_share")
+    )
+    return f"{report}; submitted {submitted}, lines that run {ran}"
 
 
 def estimate_warm(
@@ -132,16 +137,22 @@ def warm_start(plan: Plan, path: Path, progress: Progress, sources: Sources) -> 
         say_runtime(runtime, progress)
         progress.say(f"shown: {lessons}")
         with runtime.sink(folder, progress) as sink:
-            measure = partial(_measure, runtime, progress, sink)
-            before = measure(held_out[: plan.warmstart.problems_before], 0)
-            progress.say(f"held-out before: {before or NOT_MEASURED}")
+            measured = partial(
+                HeldOut,
+                runtime=runtime,
+                progress=progress,
+                sink=sink,
+                baselines=baselines_of(plan.task),
+            )
+            before = measured(attempts=held_out[: plan.warmstart.problems_before]).measure(0)
+            progress.say(f"held-out before: {about(before)}")
             runtime.sleep()
             with shortage_explained("the update", remedy="lower grpo.micro_batch_size"):
                 _fit(plan, loaded, lessons.scored, record, progress, sink)
             _save(folder, loaded)
             runtime.sync(record.steps)
-            after = measure(held_out, record.steps)
-            progress.say(f"held-out after:  {after or NOT_MEASURED}")
+            after = measured(attempts=held_out).measure(record.steps)
+            progress.say(f"held-out after:  {about(after)}")
     end(path, plan.report, progress, is_merged=False)
     return Warmed(record=record, before=before, after=after)
 
@@ -156,22 +167,6 @@ def _record(plan: Plan, loaded: LoadedModel, lessons: Lessons) -> WarmRecord:
         taken=dict(lessons.taken),
         left_out={name: count for name, count in lessons.left_out.items() if count},
     )
-
-
-def _measure(
-    runtime: Runtime, progress: Progress, sink: Sink, attempts: Sequence[Attempt], step: int
-) -> Measured | None:
-    held_out = HeldOut(
-        attempts=attempts,
-        runtime=runtime,
-        progress=progress,
-        sink=sink,
-        baselines=baselines_of(runtime.plan.task),
-    )
-    if (report := held_out.measure(step)) is None:
-        return None
-    file = sink.folder.trajectories(evaluation_name(step))
-    return Measured(report=report, habits=habits(list(read_trajectories(file))))
 
 
 def _fit(
@@ -206,7 +201,7 @@ def _fit(
             as_trees=True,
             seed=derive_seed(plan.seed, "warmstart") % 2**32,
             scratch=Path(scratch),
-            callbacks=[_Told(update, sink)],
+            callbacks=[Reported(update, sink.write)],
         )
 
 
@@ -216,31 +211,3 @@ def _save(folder: RunFolder, loaded: LoadedModel) -> None:
     if is_merged:
         loaded.save(final.with_name(ADAPTER))
     loaded.save(final, is_merged=is_merged)
-
-
-class _Told(TrainerCallback):
-    """Hands on what the trainer says: to the bar after each step, to the sink now and then."""
-
-    def __init__(self, update: Update, sink: Sink) -> None:
-        self._update = update
-        self._sink = sink
-        self._note = ""
-
-    def on_log(
-        self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any
-    ) -> None:
-        if not logs or "loss" not in logs:
-            return
-        numbers = {name: logs[name] for name in ("loss", "grad_norm", "learning_rate")}
-        for name in ("loss", "grad_norm"):
-            # transformers logs None for a number that is not finite.
-            if numbers[name] is None or not math.isfinite(numbers[name]):
-                raise DivergedError(
-                    f"the warm start diverged by step {state.global_step}: the {name} is not "
-                    f"finite; lower warmstart.learning_rate"
-                )
-        self._note = f"loss {numbers['loss']:.3f}"
-        self._sink.write(state.global_step, numbers)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._update(state.global_step, self._note, state.max_steps)
