@@ -345,9 +345,7 @@ def estimate(
     )
 
 
-def _lengths(
-    plan: Plan, model: ModelFiles | LoadedModel, prompts: Sequence[Sequence[int]]
-) -> tuple[int, int]:
+def _lengths(plan: Plan, model: ModelFiles, prompts: Sequence[Sequence[int]]) -> tuple[int, int]:
     """Tokens of the engine's longest row, and the most that a sampler allows a trajectory.
 
     Raises ConfigError if the model does not attend to as many.
@@ -362,9 +360,7 @@ def _lengths(
     return row_tokens, context_tokens
 
 
-def _some_prompts(
-    plan: Plan, fmt: TranscriptFormat, loaded: ModelFiles | LoadedModel
-) -> list[list[int]]:
+def _some_prompts(plan: Plan, fmt: TranscriptFormat, loaded: ModelFiles) -> list[list[int]]:
     """Ids of the prompts of some problems of both splits; ConfigError where no turn ends."""
     Encoding(fmt, loaded.codec)
     return [
