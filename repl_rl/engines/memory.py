@@ -157,7 +157,11 @@ def measure(
         trained, num_copies = weights, 2 if is_copied else 1
     if not is_training:
         return Memory(weights=weights, keys=keys)
-    gradients = trained * (2 if _micro_batch(settings.grpo, files).is_summed_apart else 1)
+    num_rows, part_rows = _micro_batch(settings.grpo, files)
+    # Autograd sums the gradients of several parts before it adds them to those of other
+    # micro-batches, so both are there.
+    num_all = settings.grpo.problems_per_step * settings.grpo.group_size
+    gradients = trained * (2 if part_rows < num_rows < num_all else 1)
     return Memory(
         weights=weights,
         num_copies=num_copies,
@@ -182,27 +186,10 @@ def measure(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _MicroBatch:
-    """Rows of one backward, which the trainer forwards at once or in parts."""
-
-    num_rows: int
-    part_rows: int
-    is_accumulated: bool
-    """A step has several of them."""
-
-    @property
-    def is_summed_apart(self) -> bool:
-        """Autograd sums the gradients of several parts before it adds them to those of other
-        micro-batches, so both are there."""
-        return self.is_accumulated and self.part_rows < self.num_rows
-
-
-def _micro_batch(grpo: GRPOConfig, files: ModelFiles) -> _MicroBatch:
-    num_all = grpo.problems_per_step * grpo.group_size
-    num_rows = min(grpo.most_rows, num_all)
-    part_rows = num_rows if sees_all(files.config) else -(-num_rows // PARTS)
-    return _MicroBatch(num_rows, part_rows, num_rows < num_all)
+def _micro_batch(grpo: GRPOConfig, files: ModelFiles) -> tuple[int, int]:
+    """Rows of one backward, and of each forward in which the trainer makes it."""
+    num_rows = min(grpo.most_rows, grpo.problems_per_step * grpo.group_size)
+    return num_rows, num_rows if sees_all(files.config) else -(-num_rows // PARTS)
 
 
 def _activations(
@@ -222,14 +209,14 @@ def _activations(
     all gradients are there, and the activations of the other parts.
     """
     model, size = files.config.get_text_config(), held.update.itemsize
-    batch = _micro_batch(settings.grpo, files)
+    num_rows, part_rows = _micro_batch(settings.grpo, files)
     a_layer = _layer_numbers(model) * size
     # Layers hand on what the embedding made, in the type of the weights.
     handed_on = model.hidden_size * held.weights.itemsize
     kept = (handed_on if recomputes else a_layer) * model.num_hidden_layers * row_tokens
-    again = a_layer * row_tokens * batch.part_rows if recomputes else 0
-    saved = max(kept * batch.num_rows - gradients, kept * (batch.num_rows - batch.part_rows))
-    num_scored = batch.part_rows * min(row_tokens, settings.sampling.max_tokens)
+    again = a_layer * row_tokens * part_rows if recomputes else 0
+    saved = max(kept * num_rows - gradients, kept * (num_rows - part_rows))
+    num_scored = part_rows * min(row_tokens, settings.sampling.max_tokens)
     num_tiles, width = (1, _TILE_WIDTH) if device == "cuda" else (_TORCH_TILES, TORCH_TILE_WIDTH)
     tile = min(num_scored, _TILE_TOKENS) * min(model.vocab_size, width) * size
     table = copies = 0

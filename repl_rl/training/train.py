@@ -222,7 +222,8 @@ def _run(
         if run is not None:
             _say_ranks(run, ranks, progress)
         progress.say(f"run: {path}, seed {plan.seed}{f', {ranks}' if ranks.are_several else ''}")
-        progress.say(f"trains: {_trained(plan)}")
+        what = f"an adapter of rank {plan.lora.rank}" if plan.lora.rank else "all weights"
+        progress.say(f"trains: {what}, learning rate {plan.grpo.learning_rate:g}")
         say_runtime(runtime, progress)
         reached = 0 if run is None else run.step
         sink = keep_best = None
@@ -257,11 +258,6 @@ def _run(
         after = held_out.measure(plan.grpo.steps) if plan.grpo.steps else before
         progress.say(f"held-out after:  {after or NOT_MEASURED}")
     return before, after
-
-
-def _trained(plan: Plan) -> str:
-    what = f"an adapter of rank {plan.lora.rank}" if plan.lora.rank else "all weights"
-    return f"{what}, learning rate {plan.grpo.learning_rate:g}"
 
 
 def _policy(

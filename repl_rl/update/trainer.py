@@ -45,28 +45,26 @@ class WeightSample:
         self._tensors = list(tensors)
         rng = torch.Generator().manual_seed(seed)
         total = sum(tensor.numel() for tensor in self._tensors)
-        self._places = [_places(one, size / max(size, total), rng) for one in self._tensors]
+        self._entries: list[torch.Tensor] = []
+        for tensor in self._tensors:
+            number = max(1, round(tensor.numel() * size / max(size, total)))
+            if number < tensor.numel():
+                entries = torch.randint(tensor.numel(), (number,), generator=rng)
+            else:
+                entries = torch.arange(tensor.numel())
+            self._entries.append(entries.to(tensor.device))
 
     def values(self) -> torch.Tensor:
         """Their values, [size], in one type."""
-        return _gather(self._tensors, self._places)
+        return self._of(self._tensors)
 
     def gradients(self) -> torch.Tensor:
         """Their gradients, [size]; 0 where a tensor has none."""
-        found = [torch.zeros_like(t) if t.grad is None else t.grad for t in self._tensors]
-        return _gather(found, self._places)
+        return self._of([torch.zeros_like(t) if t.grad is None else t.grad for t in self._tensors])
 
-
-def _places(tensor: torch.Tensor, share: float, rng: torch.Generator) -> torch.Tensor:
-    wanted = max(1, round(share * tensor.numel()))
-    if wanted >= tensor.numel():
-        return torch.arange(tensor.numel(), device=tensor.device)
-    return torch.randint(tensor.numel(), (wanted,), generator=rng).to(tensor.device)
-
-
-def _gather(tensors: list[torch.Tensor], places: list[torch.Tensor]) -> torch.Tensor:
-    pairs = zip(tensors, places, strict=True)
-    return torch.cat([one.detach().reshape(-1)[at].float() for one, at in pairs])
+    def _of(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        pairs = zip(tensors, self._entries, strict=True)
+        return torch.cat([one.detach().reshape(-1)[entries].float() for one, entries in pairs])
 
 
 class MovedWeights(TrainerCallback):
