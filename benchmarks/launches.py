@@ -17,7 +17,8 @@ from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, LlamaConfig, Qwen3Config
 from transformers.cache_utils import StaticCache
 
-from repl_rl.engines.hf.fixed_step import NAME, FixedStep, Shape, StepCache, View, in_view, install
+from repl_rl.engines.hf.attention import register
+from repl_rl.engines.hf.fixed_step import NAME, FixedStep, Shape, StepCache, View, attend, in_view
 from repl_rl.engines.hf.steps import Shadow
 from repl_rl.models.policy import Policy
 
@@ -85,7 +86,7 @@ def count(use: Callable[[], object]) -> int:
 
 def make_step(model: Any, *, dtype: torch.dtype = torch.float32) -> tuple[FixedStep, View]:
     """A step of fixed shape of a model, and the view that it is run under."""
-    install()
+    register(NAME, attend)
     shadow = Shadow(model, dtype=dtype, attention=NAME)
     cache = StepCache(model.config, num_rows=ROWS, num_columns=COLUMNS, dtype=dtype)
     policy = Policy(temperature=1.0, forbidden_ids={1, 2}, device=CPU)

@@ -168,7 +168,7 @@ def update(model: str, config: Config, held: Precision, device: torch.device) ->
             model=loaded.model,
             tokenizer=loaded.tokenizer,
             collect=lambda numbers, _: made_up(len(numbers), config),
-            config=config,
+            settings=config,
             credit=load_credit(config.grpo),
             precision=held,
             folder=Path(folder),

@@ -168,16 +168,14 @@ def soak(
         print(f"kernels: {runtime.env.walls}")
         problems[count // config.grpo.group_size + ROWS]  # fills sympy's caches, and is kept
         folder.write_config(runtime.origin, policy=loaded.source, device="cpu")
-        held_out = HeldOut([], runtime, SILENT, sink=sink, interrupts=interrupts)
         training = Training(
-            config,
-            problems,
-            held_out,
-            runtime,
-            SILENT,
+            settings=plan,
+            problems=problems,
+            held_out=HeldOut(attempts=[], runtime=runtime, progress=SILENT, sink=sink),
+            runtime=runtime,
+            progress=SILENT,
             credit=plan.credit,
             sink=sink,
-            interrupts=interrupts,
         )
         print(f"{'trajectories':>12} {'s':>6} " + " ".join(f"{name:>11}" for name in BOUNDS))
         per_tenth, started = -(-count // 10 // ROWS), time.monotonic()

@@ -78,12 +78,12 @@ def measure(
         cost: Cost, roll_out: Callable[[Sequence[Attempt]], list[Scored]], wanted: list[Attempt]
     ) -> None:
         runtime.sync(0)  # no keys of the round before
-        runtime.waits.clear()
+        runtime.runner.waits.clear()
         num_before, began = runtime.engine.num_sampled, time.monotonic()
         found = distinct(roll_out(wanted))
         cost.wall_s += time.monotonic() - began
         cost.tokens += runtime.engine.num_sampled - num_before
-        cost.kernel_s += runtime.waits.kernel_s
+        cost.kernel_s += runtime.runner.waits.kernel_s
         cost.leaves += len(found)
         cost.lines += sum(len(one.trajectory.own_lines) for one in found)
 

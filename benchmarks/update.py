@@ -253,7 +253,7 @@ def made(config: Config, rows: list[Trajectory], args: argparse.Namespace, folde
         model=model,
         tokenizer=tokenizer,
         collect=lambda numbers, _: scored[: len(numbers)],
-        config=config,
+        settings=config,
         credit=load_credit(config.grpo),
         precision=held,
         folder=folder,

@@ -78,7 +78,7 @@ def _findings(plan: Plan, *, count: int, run: Path | None, screen: Screen) -> li
                 score(item.trajectory)
     # A run stored log-probabilities of the device where it ran.
     device = read_versions(run).get("device", "cpu") if run else "cpu"
-    was_exact = precision.precision(plan.config, plan.engine, device=device).is_exact
+    was_exact = precision.precision(plan, plan.engine, device=device).is_exact
     return [
         *_vocabulary(loaded),
         Finding(name="weights at the engine", text=f"log-probabilities differ by {gap:.1e} nats"),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.console import Console
@@ -32,9 +32,6 @@ from repl_rl.runs.trajectory_file import FOLDER
 from repl_rl.tasks.base import demonstrable
 from repl_rl.training.sources import Sources, adapted, check_sources
 from repl_rl.viewer.show.display import Screen
-
-if TYPE_CHECKING:
-    from repl_rl.training.warmstart import Warmed
 
 
 @click.command()
@@ -96,17 +93,17 @@ def warmstart(
     check_output(path)  # before the imports below, which take seconds
     shared.check_push(plan.report.hub)
     shared.load_libraries(plan, err=is_json)
-    from repl_rl.training import evaluate, warmstart  # torch and trl: seconds
+    from repl_rl.training import warmstart  # torch and trl: seconds
 
     with leaving(partial(_left_by, path)), Screen(Console(stderr=is_json)) as screen:
         warmed = warmstart.warm_start(plan, path, screen, named)
     if is_json:
-        click.echo(_facts(path, warmed))
+        click.echo(json.dumps({"output": str(path), **warmed.facts()}))
         return
     code = shared.code_options(plan, options["files"])
     click.echo(
-        f"\nheld-out before: {warmed.before or evaluate.NOT_MEASURED}\n"
-        f"held-out after:  {warmed.after or evaluate.NOT_MEASURED}\n"
+        f"\nheld-out before: {warmstart.about(warmed.before)}\n"
+        f"held-out after:  {warmstart.about(warmed.after)}\n"
         f"run folder: {path}\n\n{_next(path, code, task=plan.task_name)}"
     )
 
@@ -204,17 +201,3 @@ def _next(path: Path, code: Sequence[str], *, task: str) -> str:
         ["repl-rl", "show", str(path), "--worst"],
         ["repl-rl", "train", *code, "--task", task, "--model", str(path)],
     )
-
-
-def _facts(path: Path, warmed: Warmed) -> str:
-    facts = {
-        "output": str(path),
-        "transcripts": warmed.record.transcripts,
-        "taken": dict(warmed.record.taken),
-        "left_out": dict(warmed.record.left_out),
-        "steps": warmed.record.steps,
-        "learning_rate": warmed.record.learning_rate,
-        "before": None if warmed.before is None else warmed.before.facts(),
-        "after": None if warmed.after is None else warmed.after.facts(),
-    }
-    return json.dumps(facts)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from msgspec import Meta
 
@@ -376,6 +376,23 @@ class ReportConfig:
     hub: str | None = None
     """Repository `owner/name` on the hub that gets the last weights and their card; empty: none.
     One that is not there is made, private, before the first step. See `repl-rl push`."""
+
+
+class Settings(Protocol):
+    """Sections that a config has, and a plan that was made of it."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def sampling(self) -> SamplingConfig: ...
+    @property
+    def grpo(self) -> GRPOConfig: ...
+    @property
+    def trl(self) -> Mapping[str, Any]: ...
+    @property
+    def eval(self) -> EvalConfig: ...
+    @property
+    def report(self) -> ReportConfig: ...
 
 
 # Defaults of certain policies, by section

@@ -34,10 +34,8 @@ class HF(EngineKind):
         return HFEngine(
             loaded.model,
             dtype=loaded.precision.sampling,
-            **_vocabulary(loaded),
+            **_common(config, loaded, row_tokens),
             num_rows=config.sampling.max_in_flight,
-            row_tokens=row_tokens,
-            temperature=config.sampling.temperature,
         )
 
 
@@ -66,10 +64,8 @@ class VLLM(EngineKind):
             loaded.base,
             dtype=str(loaded.precision.sampling).removeprefix("torch."),
             device=loaded.model.device.type,
-            **_vocabulary(loaded),
+            **_common(config, loaded, row_tokens),
             num_rows=config.sampling.max_in_flight,
-            row_tokens=row_tokens,
-            temperature=config.sampling.temperature,
         )
 
 
@@ -94,10 +90,8 @@ class VLLMServer(EngineKind):
         weights_dir = config.sampling.weights_dir
         return VLLMServerEngine(
             config.sampling.servers,
-            **_vocabulary(loaded),
+            **_common(config, loaded, row_tokens),
             vocabulary=loaded.model.get_input_embeddings().num_embeddings,
-            row_tokens=row_tokens,
-            temperature=config.sampling.temperature,
             weights_dir=None if weights_dir is None else Path(weights_dir),
         )
 
@@ -123,9 +117,11 @@ def _check_model(kind: EngineKind, config: Config) -> None:
         )
 
 
-def _vocabulary(loaded: LoadedModel) -> dict[str, Any]:
+def _common(config: Config, loaded: LoadedModel, row_tokens: int) -> dict[str, Any]:
     return {
         "newline_ids": loaded.codec.newline_ids,
         "eos_ids": loaded.codec.eos_ids,
         "forbidden_ids": loaded.forbidden_ids,
+        "row_tokens": row_tokens,
+        "temperature": config.sampling.temperature,
     }

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from repl_rl.config import Config
-from repl_rl.config.sections import Checkpointing, GRPOConfig
+from repl_rl.config.sections import Checkpointing, GRPOConfig, Settings
 from repl_rl.engines.base import EngineKind
 from repl_rl.errors import ConfigError, ShortageError
 from repl_rl.models.loading import ModelFiles, cache_bytes, num_embeddings, num_parameters
@@ -101,23 +100,23 @@ def must_recompute(wanted: Checkpointing, taken: Callable[[bool], Memory], free:
 
 
 def rows_at_once(
-    config: Config, num_rows: int, *, taken: Callable[[int], Memory], free: int
+    settings: Settings, num_rows: int, *, taken: Callable[[int], Memory], free: int
 ) -> int:
     """Trajectories of a GPU's micro-batch where `grpo.micro_batch_size` is `auto`.
 
     The largest divisor of `num_rows` that an estimate finds to fit with room to spare, since
     launches cost a GPU as much for one row as for all. `taken` gives what a run takes with so many.
     """
-    usual = config.grpo.most_rows
+    usual = settings.grpo.most_rows
     # The results of these depend on how rows are dealt out, so they must not depend on memory.
-    is_bound = config.grpo.loss_type == "bnpo" or any("entropy" in name for name in config.trl)
+    is_bound = settings.grpo.loss_type == "bnpo" or any("entropy" in name for name in settings.trl)
     larger = [n for n in range(num_rows, usual, -1) if num_rows % n == 0]
     fits = (n for n in larger if taken(n).update_peak <= _SHARE_OF_UPDATE * free)
     return usual if is_bound else next(fits, usual)
 
 
 def measure(
-    config: Config,
+    settings: Settings,
     engine: EngineKind,
     files: ModelFiles,
     held: Precision,
@@ -135,7 +134,7 @@ def measure(
     """
     num, keys = num_parameters(files.config), 0
     if engine.holds_keys:
-        num_rows = config.sampling.max_in_flight
+        num_rows = settings.sampling.max_in_flight
         dtype = keys_in(held.sampling, device) if engine.shares_weights else held.sampling
         keys = cache_bytes(files, num_rows=num_rows, row_tokens=row_tokens, dtype=dtype)
     # See `CastWeights` and, on a GPU, `Shadow`.
@@ -143,7 +142,7 @@ def measure(
     if engine.holds_weights or (engine.shares_weights and is_cast):
         keys += num * held.sampling.itemsize
     weights = num * held.weights.itemsize
-    is_copied = is_training and config.grpo.kl_beta != 0
+    is_copied = is_training and settings.grpo.kl_beta != 0
     if (adapter := files.adapter) is not None:
         num_trained, num_embedded, itemsize = adapter.num_parameters, 0, _ADAPTER_BYTES
         trained = num_trained * _ADAPTER_BYTES
@@ -158,19 +157,23 @@ def measure(
         trained, num_copies = weights, 2 if is_copied else 1
     if not is_training:
         return Memory(weights=weights, keys=keys)
-    gradients = trained * (2 if _micro_batch(config.grpo, files).is_summed_apart else 1)
+    num_rows, part_rows = _micro_batch(settings.grpo, files)
+    # Autograd sums the gradients of several parts before it adds them to those of other
+    # micro-batches, so both are there.
+    num_all = settings.grpo.problems_per_step * settings.grpo.group_size
+    gradients = trained * (2 if part_rows < num_rows < num_all else 1)
     return Memory(
         weights=weights,
         num_copies=num_copies,
         gradients=gradients,
         optimiser=_moments(
-            str(config.trl.get("optim", "")),
+            str(settings.trl.get("optim", "")),
             num=num_trained,
             num_embedded=num_embedded,
             itemsize=itemsize,
         ),
         activations=_activations(
-            config,
+            settings,
             files,
             held,
             device=device,
@@ -183,31 +186,14 @@ def measure(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _MicroBatch:
-    """Rows of one backward, which the trainer forwards at once or in parts."""
-
-    num_rows: int
-    part_rows: int
-    is_accumulated: bool
-    """A step has several of them."""
-
-    @property
-    def is_summed_apart(self) -> bool:
-        """Autograd sums the gradients of several parts before it adds them to those of other
-        micro-batches, so both are there."""
-        return self.is_accumulated and self.part_rows < self.num_rows
-
-
-def _micro_batch(grpo: GRPOConfig, files: ModelFiles) -> _MicroBatch:
-    num_all = grpo.problems_per_step * grpo.group_size
-    num_rows = min(grpo.most_rows, num_all)
-    part_rows = num_rows if sees_all(files.config) else -(-num_rows // PARTS)
-    return _MicroBatch(num_rows, part_rows, num_rows < num_all)
+def _micro_batch(grpo: GRPOConfig, files: ModelFiles) -> tuple[int, int]:
+    """Rows of one backward, and of each forward in which the trainer makes it."""
+    num_rows = min(grpo.most_rows, grpo.problems_per_step * grpo.group_size)
+    return num_rows, num_rows if sees_all(files.config) else -(-num_rows // PARTS)
 
 
 def _activations(
-    config: Config,
+    settings: Settings,
     files: ModelFiles,
     held: Precision,
     *,
@@ -223,14 +209,14 @@ def _activations(
     all gradients are there, and the activations of the other parts.
     """
     model, size = files.config.get_text_config(), held.update.itemsize
-    batch = _micro_batch(config.grpo, files)
+    num_rows, part_rows = _micro_batch(settings.grpo, files)
     a_layer = _layer_numbers(model) * size
     # Layers hand on what the embedding made, in the type of the weights.
     handed_on = model.hidden_size * held.weights.itemsize
     kept = (handed_on if recomputes else a_layer) * model.num_hidden_layers * row_tokens
-    again = a_layer * row_tokens * batch.part_rows if recomputes else 0
-    saved = max(kept * batch.num_rows - gradients, kept * (batch.num_rows - batch.part_rows))
-    num_scored = batch.part_rows * min(row_tokens, config.sampling.max_tokens)
+    again = a_layer * row_tokens * part_rows if recomputes else 0
+    saved = max(kept * num_rows - gradients, kept * (num_rows - part_rows))
+    num_scored = part_rows * min(row_tokens, settings.sampling.max_tokens)
     num_tiles, width = (1, _TILE_WIDTH) if device == "cuda" else (_TORCH_TILES, TORCH_TILE_WIDTH)
     tile = min(num_scored, _TILE_TOKENS) * min(model.vocab_size, width) * size
     table = copies = 0

@@ -43,7 +43,7 @@ from repl_rl.transcript.format import PROBLEM_MARKER, PYTHON
 from repl_rl.update.forbidden import check_trainable, forbidding_bias
 from repl_rl.update.grpo import LineGRPOTrainer, outcome_reward, rollout_rows
 from repl_rl.update.ranks import launched, refuse_shards
-from repl_rl.update.trainer import by_name, said_by, weighs_lines
+from repl_rl.update.trainer import by_name, sections_by, weighs_lines
 
 T = TypeVar("T")
 
@@ -370,9 +370,8 @@ class ReplSpec:
                 "expected spec.trainer_class, or 'allow'"
             )
         refuse_shards()
-        config = said_by(trainer.args, self._plan.config, weights=trainer.model.dtype)
-        name = trainer.model.config.name_or_path or None
-        return self._plan.changed(sampling=config.sampling, grpo=config.grpo, model=name)
+        sections = sections_by(trainer.args, self._plan, weights=trainer.model.dtype)
+        return self._plan.changed(model=trainer.model.config.name_or_path or None, **sections)
 
     def _open(self, trainer: Any) -> Runtime:
         if self._runtime is None:
@@ -383,9 +382,7 @@ class ReplSpec:
             trainer.add_callback(_Ending(self))
             if self._output is not None and self._folder is None and launched().is_first:
                 self._folder = RunFolder(self._output)
-                device = loaded.model.device.type
-                self._folder.write_config(self._runtime.origin, policy=loaded.source, device=device)
-                loaded.tokenizer.save_pretrained(self._folder.tokenizer)
+                self._runtime.begin_folder(self._folder, policy=loaded.source)
         return self._runtime
 
 
@@ -395,7 +392,7 @@ def _loaded(plan: Plan, trainer: Any) -> LoadedModel:
     loaded = adopted(
         model,
         trainer.processing_class,
-        precision=precision(plan.config, plan.engine, device=model.device.type),
+        precision=precision(plan, plan.engine, device=model.device.type),
         run_on=plan.sampling.run_on,
     )
     plan.engine.check_forbidden(len(loaded.forbidden_ids))

@@ -145,7 +145,13 @@ def tokenizer_of(file: GGUFFile) -> PreTrainedTokenizerFast:
     """The file's tokenizer; ConfigError where it splits text by a rule that is not known here."""
     with broken_refused(file.path):
         is_bytes = file.metadata["tokenizer.ggml.model"] == "gpt2"
-        backend = _of_bytes(file) if is_bytes else _by_transformers(file)
+        if is_bytes:
+            backend = _of_bytes(file)
+        else:
+            made: Any = PreTrainedTokenizerFast.from_pretrained(
+                file.path.parent, gguf_file=str(file.path)
+            )
+            backend = made.backend_tokenizer
         tokens: list[str] = file.metadata["tokenizer.ggml.tokens"]
         ids = {name: file.token_id(role) for role, name in _ROLES.items()}
         named = {f"{name}_token": tokens[at] for name, at in ids.items() if at is not None}
@@ -205,13 +211,6 @@ def _splitter(file: GGUFFile, rule: str | None) -> Any:  # Any: a PreTokenizer o
         f"its vocabulary splits text by a rule, {rule!r}, that is not known here; give the folder "
         f"that it was made from",
     )
-
-
-def _by_transformers(file: GGUFFile) -> Tokenizer:
-    folder, path = file.path.parent, str(file.path)
-    made: Any = PreTrainedTokenizerFast.from_pretrained(folder, gguf_file=path)
-    backend: Tokenizer = made.backend_tokenizer
-    return backend
 
 
 VERSION = 1

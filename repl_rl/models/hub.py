@@ -23,7 +23,12 @@ def check(name: str, *, say: Callable[[str], None]) -> None:
 
     `say` is called before the hub is asked.
     """
-    from huggingface_hub import constants, try_to_load_from_cache
+    from huggingface_hub import (
+        constants,
+        get_hf_file_metadata,
+        hf_hub_url,
+        try_to_load_from_cache,
+    )
 
     cache = constants.HF_HUB_CACHE
     if isinstance(try_to_load_from_cache(name, _FILE, cache_dir=cache), str):
@@ -34,16 +39,27 @@ def check(name: str, *, say: Callable[[str], None]) -> None:
             f"HF_HUB_OFFLINE is set; give --model the path of a model's folder"
         )
     say(f"asking the hub for {name}")
-    failure = within(PATIENCE_S, lambda: _ask(name))
+    # One request, without the client's usual retries.
+    address = hf_hub_url(name, _FILE)
+    failure = within(PATIENCE_S, lambda: get_hf_file_metadata(address, timeout=PATIENCE_S))
     if failure is not None:
         raise _refusal(name, failure)
 
 
-def within(patience_s: float, ask: Callable[[], Exception | None]) -> Exception | None:
-    """Return the fault that `ask` finds, or a TimeoutError where it takes longer."""
+def within(patience_s: float, ask: Callable[[], object]) -> Exception | None:
+    """Return the error that `ask` raises, or a TimeoutError where it takes longer; else None."""
     answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            ask()
+        # Errors of the client and of sockets share no type.
+        except Exception as error:  # noqa: BLE001
+            answers.put(error)
+        answers.put(None)
+
     # In a thread: no timeout of a client bounds the search for a host's addresses.
-    threading.Thread(target=lambda: answers.put(ask()), daemon=True).start()
+    threading.Thread(target=run, daemon=True).start()
     try:
         return answers.get(timeout=patience_s)
     except queue.Empty:
@@ -58,19 +74,6 @@ def status_of(failure: Exception) -> tuple[int, str]:
         status = failure.response.status_code
         return status, f"{status} {failure.response.reason_phrase}"
     return 0, str(failure).strip().partition("\n")[0] or type(failure).__name__
-
-
-def _ask(name: str) -> Exception | None:
-    """One request, without the client's usual retries; returns what went wrong."""
-    from httpx import HTTPError
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-
-    try:
-        get_hf_file_metadata(hf_hub_url(name, _FILE), timeout=PATIENCE_S)
-    except (HfHubHTTPError, HFValidationError, HTTPError) as error:
-        return error
-    return None
 
 
 def _refusal(name: str, failure: Exception) -> ConfigError:

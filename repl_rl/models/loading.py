@@ -24,6 +24,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from repl_rl.base.disk import written_aside
 from repl_rl.base.plugins import resolve_model
 from repl_rl.config.sections import USUAL_MICRO_BATCH, GRPOConfig, LoraConfig, RunOn
 from repl_rl.errors import ConfigError
@@ -31,6 +32,7 @@ from repl_rl.models.gguf import model_folder
 from repl_rl.models.policy import Policy
 from repl_rl.models.precision import Precision, autocast, keys_in
 from repl_rl.models.shape import attention_windows, context_tokens
+from repl_rl.models.weights import save_merged
 from repl_rl.transcript.chat import ChatTemplate, after_answers
 from repl_rl.transcript.tokens import TokenizerCodec, control_tokens, forbidden_ids
 
@@ -76,7 +78,7 @@ if TYPE_CHECKING:
     from repl_rl.models.lora import Adapter
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots: `vars` are its fields
 class ModelFiles:
     """Facts about a model before its weights are read."""
 
@@ -91,29 +93,24 @@ class ModelFiles:
     codec: TokenizerCodec
     context_tokens: int
     forbidden_ids: frozenset[int] = frozenset()
-    """Ids that the policy never samples."""
+    """Ids that the policy never samples: neither engine nor trainer gives them a probability."""
     adapter: Adapter | None = None
     """Adapter that `source` holds beside the weights in `base`, or that is to be trained."""
 
     @property
     def chat_template(self) -> ChatTemplate | None:
         """None where its tokenizer has none."""
-        return _chat_template(self.tokenizer)
+        if self.tokenizer.chat_template is None:
+            return None
+        return partial(self.tokenizer.apply_chat_template, tokenize=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedModel:
-    source: str
-    """Folder, or `owner/name`, that it was loaded from."""
-    base: str
-    """Folder, or `owner/name`, of the whole weights: see `ModelFiles`."""
+@dataclass(frozen=True, kw_only=True)
+class LoadedModel(ModelFiles):
+    """A model with its weights; its config is the model's own."""
+
     model: Any  # PreTrainedModel, or an Adapted one
-    tokenizer: Any  # PreTrainedTokenizerBase
-    codec: TokenizerCodec
-    context_tokens: int
     precision: Precision
-    forbidden_ids: frozenset[int] = frozenset()
-    """Ids that the policy never samples: neither engine nor trainer gives them a probability."""
     recomputes: bool = False
     """True where an update makes activations again: see `grpo.gradient_checkpointing`."""
     micro_batch_size: int = USUAL_MICRO_BATCH
@@ -127,21 +124,15 @@ class LoadedModel:
             micro_batch_size=self.micro_batch_size,
         )
 
-    @property
-    def config(self) -> Any:
-        """The model's own config."""
-        return self.model.config
+    def save(self, folder: Path, *, is_merged: bool = False) -> None:
+        """Write model and tokenizer, whole or not at all; what was there is replaced.
 
-    @property
-    def chat_template(self) -> ChatTemplate | None:
-        """None where its tokenizer has none."""
-        return _chat_template(self.tokenizer)
-
-
-def _chat_template(tokenizer: Any) -> ChatTemplate | None:
-    if tokenizer.chat_template is None:
-        return None
-    return partial(tokenizer.apply_chat_template, tokenize=False)
+        `is_merged`: an adapter is added to its base, else it is saved alone. Raises StorageError
+        where the disk refuses.
+        """
+        with written_aside(folder) as aside:
+            save_merged(self.model, aside) if is_merged else self.model.save_pretrained(aside)
+            self.tokenizer.save_pretrained(aside)
 
 
 def pick_device(
@@ -192,8 +183,19 @@ def read_files(
         config = AutoConfig.from_pretrained(base)
         attention_windows(config)
         num_context = context_tokens(config)
-        tokenizer: Any = AutoTokenizer.from_pretrained(_with_tokenizer(source, base))
-    codec = _codec(name, tokenizer, config, _generation_config(base, config))
+        # An adapter may come without a tokenizer: it has its base's then.
+        has_tokenizer = (Path(source) / "tokenizer_config.json").is_file()
+        tokenizer: Any = AutoTokenizer.from_pretrained(source if has_tokenizer else base)
+    try:
+        generation = GenerationConfig.from_pretrained(base)
+    except OSError:
+        generation = GenerationConfig.from_model_config(config)
+    codec = _codec(name, tokenizer, config, generation)
+    adapter = None
+    if base != source:
+        from repl_rl.models.lora import stored_adapter
+
+        adapter = stored_adapter(Path(source), partial(outline, config))
     return ModelFiles(
         name=name,
         source=source,
@@ -203,7 +205,7 @@ def read_files(
         codec=codec,
         context_tokens=num_context,
         forbidden_ids=forbidden_ids(codec, run_on),
-        adapter=None if base == source else _stored_adapter(source, config),
+        adapter=adapter,
     )
 
 
@@ -222,17 +224,6 @@ def _base_of(source: str, say: Callable[[str], None]) -> str:
             f"there, or name its place as base_model_name_or_path in adapter_config.json"
         ) from None
     return model_folder(base, say=say)
-
-
-def _stored_adapter(source: str, config: Any) -> Adapter:
-    from repl_rl.models.lora import stored_adapter
-
-    return stored_adapter(Path(source), partial(outline, config))
-
-
-def _with_tokenizer(source: str, base: str) -> str:
-    """An adapter may come without a tokenizer: it has its base's then."""
-    return source if (Path(source) / "tokenizer_config.json").is_file() else base
 
 
 def to_train(files: ModelFiles, lora: LoraConfig) -> ModelFiles:
@@ -267,15 +258,16 @@ def load_weights(
             f"the tokenizer of {files.name!r} has {num_ids} entries, its model embeds "
             f"{model.get_input_embeddings().num_embeddings}; they do not belong together"
         )
+    facts, model = {**vars(files), "config": model.config}, model.to(device)
+    if files.adapter is not None:
+        from repl_rl.models.lora import attach
+
+        with _refused(files.name):
+            model = attach(model, files.adapter)
     return LoadedModel(
-        source=files.source,
-        base=files.base,
-        model=_with_adapter(model.to(device), files),
-        tokenizer=files.tokenizer,
-        codec=files.codec,
-        context_tokens=files.context_tokens,
+        **facts,
+        model=model,
         precision=precision,
-        forbidden_ids=files.forbidden_ids,
         recomputes=recomputes,
         micro_batch_size=micro_batch_size,
     )
@@ -288,8 +280,10 @@ def adopted(
     name = model.config.name_or_path or type(model).__name__
     codec = _codec(name, tokenizer, model.config, model.generation_config)
     return LoadedModel(
+        name=name,
         source=name,
         base=name,
+        config=model.config,
         model=model,
         tokenizer=tokenizer,
         codec=codec,
@@ -297,15 +291,6 @@ def adopted(
         precision=precision,
         forbidden_ids=forbidden_ids(codec, run_on),
     )
-
-
-def _with_adapter(model: Any, files: ModelFiles) -> Any:
-    if files.adapter is None:
-        return model
-    from repl_rl.models.lora import attach
-
-    with _refused(files.name):
-        return attach(model, files.adapter)
 
 
 def load_model(
@@ -375,7 +360,7 @@ def outline(config: Any) -> Any:  # PreTrainedConfig -> PreTrainedModel
         return AutoModelForCausalLM.from_config(config)
 
 
-def usable_context(loaded: ModelFiles | LoadedModel, *, row_tokens: int) -> int:
+def usable_context(loaded: ModelFiles, *, row_tokens: int) -> int:
     """Tokens that every layer attends to; ConfigError if `row_tokens`, a full trajectory, is more.
 
     Beyond its window a layer no longer sees the problem that the trajectory solves.
@@ -394,9 +379,7 @@ def usable_context(loaded: ModelFiles | LoadedModel, *, row_tokens: int) -> int:
     return min(window, loaded.context_tokens)
 
 
-def cache_bytes(
-    loaded: ModelFiles | LoadedModel, *, num_rows: int, row_tokens: int, dtype: torch.dtype
-) -> int:
+def cache_bytes(loaded: ModelFiles, *, num_rows: int, row_tokens: int, dtype: torch.dtype) -> int:
     """Bytes of keys and values of `num_rows` sequences of `row_tokens` at most, in `dtype`."""
     config = loaded.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
@@ -437,14 +420,6 @@ def free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     return int(psutil.virtual_memory().available)
-
-
-def _generation_config(source: str, config: Any) -> Any:
-    """A model's generation config: its own file, or what its config says."""
-    try:
-        return GenerationConfig.from_pretrained(source)
-    except OSError:
-        return GenerationConfig.from_model_config(config)
 
 
 @torch.no_grad()

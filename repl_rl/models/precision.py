@@ -16,7 +16,7 @@ from typing import Protocol
 
 import torch
 
-from repl_rl.config import Config
+from repl_rl.config.sections import Settings
 from repl_rl.errors import ConfigError
 
 _HELD_AND_COMPUTED = {
@@ -55,21 +55,21 @@ class _Kind(Protocol):
     shares_weights: bool
 
 
-def precision(config: Config, engine: _Kind, *, device: str) -> Precision:
+def precision(settings: Settings, engine: _Kind, *, device: str) -> Precision:
     """The precision of a run on a `device` of this kind, `cpu` or `cuda`.
 
     By default a GPU computes in bfloat16 and a CPU in float32; weights are float32 on both. Raises
     ConfigError where an engine that samples from the trainer's model would be more exact than the
     update.
     """
-    wanted = config.grpo.dtype
+    wanted = settings.grpo.dtype
     if wanted == "auto":
         wanted = "mixed" if device == "cuda" else "float32"
     weights, update = _HELD_AND_COMPUTED[wanted]
     held = Precision(weights=weights, update=update, is_shared=engine.shares_weights)
-    if config.sampling.dtype == "auto":
+    if settings.sampling.dtype == "auto":
         return replace(held, sampling=update)
-    sampling: torch.dtype = getattr(torch, config.sampling.dtype)
+    sampling: torch.dtype = getattr(torch, settings.sampling.dtype)
     # On a GPU it samples from a copy, of weights that may be more exact than the update.
     is_bound = held.is_shared and (device != "cuda" or weights is not sampling)
     if is_bound and sampling is torch.float32 and update is not sampling:

@@ -151,6 +151,7 @@ class Plan(TaskPlan):
     model = _Part(lambda config: config.model)
     grpo = _Part(lambda config: config.grpo)
     lora = _Part(lambda config: config.lora)
+    trl = _Part(lambda config: config.trl)
     eval = _Part(lambda config: config.eval)
     report = _Part(lambda config: config.report)
     warmstart = _Part(lambda config: config.warmstart)

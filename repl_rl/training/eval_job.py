@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repl_rl.config import Config
-from repl_rl.models.loading import LoadedModel
 from repl_rl.progress import Progress
 from repl_rl.records import Scored
 from repl_rl.rollout.plan import Plan
@@ -29,8 +27,7 @@ from repl_rl.training.train import policy_folder, say_runtime
 class Evaluation:
     """The results of one model."""
 
-    config: Config
-    """Config that it was measured with."""
+    plan: Plan
     policy: str
     samples: int
     """Attempts at each problem."""
@@ -42,10 +39,10 @@ class Evaluation:
         """The results for programs, as JSON takes it: rates between 0 and 1."""
         found = self.report
         return {
-            "task": self.config.task.name,
+            "task": self.plan.task_name,
             "model": self.policy,
-            "seed": self.config.seed,
-            "temperature": self.config.sampling.temperature,
+            "seed": self.plan.seed,
+            "temperature": self.plan.sampling.temperature,
             "problems": len(self.scored) // self.samples,
             "samples": self.samples,
             **_facts(found.all),
@@ -103,11 +100,10 @@ def evaluate(
 
     Raises ConfigError before anything is started if the plan cannot work.
     """
-    config = plan.config
     if output is not None:
         check_output(output)
     attempts = held_out_attempts(
-        plan.task, count=config.eval.problems, seed=config.seed, samples=samples
+        plan.task, count=plan.eval.problems, seed=plan.seed, samples=samples
     )
     policy = policy_folder(plan, progress)
     loaded = load_policy(plan, policy, say=progress.say)
@@ -116,7 +112,7 @@ def evaluate(
         scored = run_shown(runtime, attempts, "held-out problems", progress)
         warn_of_ungraded(scored, progress)
     found = Evaluation(
-        config=config,
+        plan=plan,
         policy=policy,
         samples=samples,
         scored=scored,
@@ -124,15 +120,14 @@ def evaluate(
         output=output,
     )
     if output is not None:
-        _keep(output, found, runtime, loaded)
+        _write(output, found, runtime)
     return found
 
 
-def _keep(path: Path, found: Evaluation, runtime: Runtime, loaded: LoadedModel) -> None:
+def _write(path: Path, found: Evaluation, runtime: Runtime) -> None:
     """A folder like that of a run, which `show`, `replay` and `reward explain` take."""
     folder = RunFolder(path)
-    folder.write_config(runtime.origin, policy=found.policy, device=loaded.model.device.type)
-    loaded.tokenizer.save_pretrained(folder.tokenizer)
+    runtime.begin_folder(folder, policy=found.policy)
     folder.append_trajectories(MEASURED, found.scored)
     rate = found.report.all
     row = {"solve_rate": rate.rate, "total": rate.total, "ungraded": rate.ungraded}

@@ -12,11 +12,10 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from types import MappingProxyType
 
-from repl_rl.base.concurrency import Interrupts, derive_seed
+from repl_rl.base.concurrency import derive_seed
 from repl_rl.credit.base import More
 from repl_rl.engines.base import Engine
 from repl_rl.errors import ConfigError
@@ -39,7 +38,6 @@ from repl_rl.runs.summary import (
 from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.tasks.base import Task
 from repl_rl.training.runtime import Runtime, open_runtime
-from repl_rl.update.ranks import ALONE, Ranks
 
 NOT_MEASURED = "not measured"
 """Text in place of a report where no problem was asked."""
@@ -52,6 +50,8 @@ class Report:
     all: Rate
     by_family: Mapping[str, Rate]
     by_tier: Mapping[str, Rate]
+    habits: Mapping[str, float]
+    """Use of the REPL, by names of metrics."""
 
     @property
     def rate(self) -> float:
@@ -185,6 +185,7 @@ def report(scored: Sequence[Scored], baselines: Baselines = NO_BASELINES) -> Rep
         all=rate_of(scored, baselines),
         by_family=rates_by(scored, "family", baselines),
         by_tier=rates_by(scored, "tier", baselines),
+        habits=habits(scored),
     )
 
 
@@ -193,36 +194,22 @@ def percent(solved: int, total: int) -> str:
     return f"{100 * solved / total:.1f} % of {total}" if total else "none"
 
 
+@dataclass(slots=True, kw_only=True)
 class HeldOut:
     """The measurements of one run. A step that is on record already is read back.
 
-    `rates` are those on record, by their steps. `keep_best` is called after each measurement that
-    beats all earlier ones, the weights of the start apart. Each of several ranks samples its share;
-    the first has the `sink`, and gets the rows of all.
+    Each of several ranks samples its share; the first has the `sink`, and gets the rows of all.
     """
 
-    def __init__(
-        self,
-        attempts: Sequence[Attempt],
-        runtime: Runtime,
-        progress: Progress,
-        *,
-        sink: Sink | None,
-        interrupts: Interrupts,
-        rates: Mapping[int, float] = MappingProxyType({}),
-        keep_best: Callable[[], None] | None = None,
-        ranks: Ranks = ALONE,
-        baselines: Baselines = NO_BASELINES,
-    ) -> None:
-        self._baselines = baselines
-        self._attempts = attempts
-        self._runtime = runtime
-        self._progress = progress
-        self._sink = sink
-        self._interrupts = interrupts
-        self._rates = dict(rates)
-        self._keep_best = keep_best
-        self._ranks = ranks
+    attempts: Sequence[Attempt]
+    runtime: Runtime
+    progress: Progress
+    sink: Sink | None
+    rates: dict[int, float] = field(default_factory=dict)
+    """Rates on record, by their steps."""
+    keep_best: Callable[[], None] | None = None
+    """Called after each measurement that beats all earlier ones, the weights of the start apart."""
+    baselines: Baselines = field(default_factory=dict)
 
     def measure(self, step: int) -> Report | None:
         """The solve rate after so many updates, one trajectory for each problem.
@@ -230,51 +217,51 @@ class HeldOut:
         None where there is no problem: nothing is measured, and nothing is written. None as well
         where a measurement is on record and somebody has taken its file away.
         """
-        if not self._attempts:
+        if not self.attempts:
             return None
         name = evaluation_name(step)
-        if step not in self._rates:
+        if step not in self.rates:
             scored = self._sample(step, name)
-        elif self._sink is not None and (file := self._sink.folder.trajectories(name)).exists():
+        elif self.sink is not None and (file := self.sink.folder.trajectories(name)).exists():
             scored = list(read_trajectories(file))
         else:
             scored = []
-        return self._ranks.from_first(report(scored, self._baselines) if scored else None)
+        return self.runtime.ranks.from_first(report(scored, self.baselines) if scored else None)
 
     def _sample(self, step: int, name: str) -> list[Scored]:
         """The rows of all ranks, for the first one."""
         started = time.monotonic()
-        own, title = self._ranks.share(self._attempts), f"held-out, step {step}"
-        sampled = self._interrupts.stoppable(
-            lambda: run_shown(self._runtime, own, title, self._progress)
+        own, title = self.runtime.ranks.share(self.attempts), f"held-out, step {step}"
+        sampled = self.runtime.interrupts.stoppable(
+            lambda: run_shown(self.runtime, own, title, self.progress)
         )
-        scored = self._ranks.gather_first(sampled or [])
-        self._interrupts.release()
-        if self._sink is not None:
-            self._sink.folder.append_trajectories(name, scored)
-            self._record(self._sink, step, scored, seconds=time.monotonic() - started)
+        scored = self.runtime.ranks.gather_first(sampled or [])
+        self.runtime.interrupts.release()
+        if self.sink is not None:
+            self.sink.folder.append_trajectories(name, scored)
+            self._record(self.sink, step, scored, seconds=time.monotonic() - started)
         return scored
 
     def _record(self, sink: Sink, step: int, scored: Sequence[Scored], *, seconds: float) -> None:
         """The weights are kept first: once the row is there, the measurement is not made again."""
-        warn_of_ungraded(scored, self._progress)
-        found = report(scored).all
-        if self._keep_best is not None and self._is_best(step, found.rate):
-            self._keep_best()
-        self._rates[step] = found.rate
+        warn_of_ungraded(scored, self.progress)
+        found = report(scored)
+        if self.keep_best is not None and self._is_best(step, found.rate):
+            self.keep_best()
+        self.rates[step] = found.rate
         sink.write(
             step,
             {
                 "eval_solve_rate": found.rate,
-                "eval_total": found.total,
-                "eval_ungraded": found.ungraded,
-                **{f"eval_{name}": value for name, value in habits(scored).items()},
+                "eval_total": found.all.total,
+                "eval_ungraded": found.all.ungraded,
+                **{f"eval_{name}": value for name, value in found.habits.items()},
                 "eval_runtime": seconds,
             },
         )
 
     def _is_best(self, step: int, rate: float) -> bool:
-        return step > 0 and all(rate > found for at, found in self._rates.items() if at > 0)
+        return step > 0 and all(rate > found for at, found in self.rates.items() if at > 0)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from repl_rl.base.concurrency import derive_seed
 from repl_rl.errors import ConfigError
-from repl_rl.models.loading import LoadedModel
 from repl_rl.progress import Progress
 from repl_rl.records import Attempt, Problem, Scored, Split, StopReason, Trajectory
 from repl_rl.rollout.plan import Plan
@@ -82,19 +81,13 @@ class Gathering:
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        runtime: Runtime,
-        loaded: LoadedModel,
-        progress: Progress,
-        *,
-        held_out: Sequence[Attempt],
+        self, runtime: Runtime, progress: Progress, *, held_out: Sequence[Attempt]
     ) -> None:
-        self._plan = plan
+        self._plan = runtime.plan
         self._runtime = runtime
         self._progress = progress
-        self._encoding = Encoding(plan.format(loaded.chat_template), loaded.codec)
-        self._held_out = held_out_problems(plan.task, held_out)
+        self._encoding = Encoding(runtime.env.format, runtime.loaded.codec)
+        self._held_out = held_out_problems(runtime.plan.task, held_out)
         self._lessons = Lessons()
 
     def gather(self, sources: Sources) -> Lessons:

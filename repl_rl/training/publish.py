@@ -43,7 +43,7 @@ def check_push(name: str, *, say: Callable[[str], None]) -> None:
     if get_token() is None:
         raise _refusal(name, "nobody is logged in to the hub here")
     say(f"asking the hub for leave to push to {name}")
-    failure = hub.within(2 * hub.PATIENCE_S, lambda: _tried(lambda: _ask(name)))
+    failure = hub.within(2 * hub.PATIENCE_S, lambda: _ask(name))
     if isinstance(failure, ConfigError):
         raise failure
     if failure is not None:
@@ -67,15 +67,6 @@ def _ask(name: str) -> None:
     if found.get("auth", {}).get("accessToken", {}).get("role") == "read":
         raise _refusal(name, "the token here may only read")
     api.create_repo(name, private=True, exist_ok=True)
-
-
-def _tried(call: Callable[[], object]) -> Exception | None:
-    """Return the exception of `call`: errors of the client and of sockets share no type."""
-    try:
-        call()
-    except Exception as error:  # noqa: BLE001
-        return error
-    return None
 
 
 def pushed_of(run: Path) -> Path:
@@ -118,7 +109,7 @@ def push(run: Path, checkpoint: Path, name: str, *, say: Callable[[str], None]) 
         num_bytes = sum(file.stat().st_size for file in folder.iterdir())
         say(f"pushing {num_bytes / 1e6:,.1f} MB of {checkpoint} to {name}")
         patience_s = _LEAST_S + num_bytes / _SLOWEST_BYTES_PER_S
-        failure = hub.within(patience_s, lambda: _tried(send))
+        failure = hub.within(patience_s, send)
     if failure is not None:
         raise HubError(f"{name} did not take it: {hub.status_of(failure)[1]}") from failure
     return addresses[0]

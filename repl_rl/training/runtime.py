@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from repl_rl.base.concurrency import Interrupts
+from repl_rl.base.disk import written_aside
 from repl_rl.credit.base import More
 from repl_rl.engines.base import Engine, EngineWrapper, PrefixSharing, SampledLine, SharedEngine
 from repl_rl.engines.memory import (
@@ -44,10 +45,13 @@ from repl_rl.models.loading import (
     usable_context,
 )
 from repl_rl.models.precision import keys_in, precision, warning
+from repl_rl.progress import Progress
 from repl_rl.records import Attempt, Origin, Scored
 from repl_rl.rollout.env import Env
 from repl_rl.rollout.plan import Plan, TrajectorySampler
 from repl_rl.rollout.runner import RolloutRunner, Waits
+from repl_rl.runs.folder import RunFolder
+from repl_rl.runs.sink import Sink
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.encoding import Encoding, prompt_ids
 from repl_rl.transcript.format import TranscriptFormat
@@ -100,6 +104,7 @@ _CLOSE_S = 60.0
 class Runtime:
     """An open plan: an `Env` and an engine, on an event loop."""
 
+    plan: Plan
     env: Env
     engine: BusyEngine
     about_engine: str
@@ -109,23 +114,13 @@ class Runtime:
     sampler: TrajectorySampler
     context_tokens: int
     """The most tokens that the sampler allows a trajectory, prompt included."""
-    _runner: RolloutRunner
+    runner: RolloutRunner
+    loaded: LoadedModel
+    interrupts: Interrupts
+    ranks: Ranks
     _loop: asyncio.Runner
-    _loaded: LoadedModel
-    _interrupts: Interrupts | None
     _probe: Sequence[int]
     """The tokens to sample after when the engine's weights are checked."""
-    _ranks: Ranks
-
-    @property
-    def num_retries(self) -> int:
-        """Number of retries, from `RolloutRunner.num_retries`."""
-        return self._runner.num_retries
-
-    @property
-    def waits(self) -> Waits:
-        """Waits of the trajectories, from `RolloutRunner.waits`."""
-        return self._runner.waits
 
     def run(
         self,
@@ -137,16 +132,23 @@ class Runtime:
     ) -> list[Scored]:
         """Call `RolloutRunner.run`."""
         return self._run(
-            self._runner.run(attempts, on_sampled=on_sampled, on_scored=on_scored, more=more)
+            self.runner.run(attempts, on_sampled=on_sampled, on_scored=on_scored, more=more)
         )
 
     def sampling_by(self, sampler: TrajectorySampler) -> Runtime:
         """Return the runtime with another sampler, for attempts that no engine makes."""
-        return replace(self, sampler=sampler, _runner=self._runner.sampling_by(sampler))
+        return replace(self, sampler=sampler, runner=self.runner.sampling_by(sampler))
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids that the policy's vocabulary stands for."""
-        return self._loaded.codec.decode(ids)
+    def begin_folder(self, folder: RunFolder, *, policy: str) -> None:
+        """Write into a run's folder what says how its trajectories are sampled."""
+        folder.write_config(self.origin, policy=policy, device=self.loaded.model.device.type)
+        with written_aside(folder.tokenizer) as aside:
+            self.loaded.tokenizer.save_pretrained(aside)
+
+    def sink(self, folder: RunFolder, progress: Progress, *, step: int = 0) -> Sink:
+        """Make the sink of a run that is at `step`."""
+        shield = self.interrupts.shield
+        return Sink(folder, self.plan.config, warn=progress.warn, shield=shield, step=step)
 
     def sleep(self) -> None:
         """Call `Engine.sleep`."""
@@ -156,27 +158,27 @@ class Runtime:
         """Call `engines.sync`. Of ranks that share servers, the first one gives the weights to them
         and checks them for all.
         """
-        engine, sampling = self.engine, self.env.plan.sampling
+        engine, sampling, ranks = self.engine, self.plan.sampling, self.ranks
         make = partial(
             sync,
             engine,
-            self._loaded,
+            self.loaded,
             self._probe,
             version=version,
             temperature=sampling.temperature,
             timeout_s=sampling.engine_timeout_s,
         )
-        if not (self._ranks.are_several and isinstance(engine, SharedEngine)):
+        if not (ranks.are_several and isinstance(engine, SharedEngine)):
             return self._run(make())
-        gap = self._run(make()) if self._ranks.is_first else 0.0
-        label, gap = self._ranks.from_first((engine.label, gap))
-        if not self._ranks.is_first:
+        gap = self._run(make()) if ranks.is_first else 0.0
+        label, gap = ranks.from_first((engine.label, gap))
+        if not ranks.is_first:
             self._run(engine.adopt(label, version=version))
         return gap
 
     def _run(self, main: Coroutine[Any, Any, T]) -> T:
         with shortage_explained("the rollouts", remedy=LESS_TO_SAMPLE):
-            return _run(self._loop, self._interrupts, main)
+            return self.interrupts.run(self._loop, main)
 
 
 @contextlib.contextmanager
@@ -196,7 +198,7 @@ def open_runtime(
     Raises ConfigError if the trajectories in flight cannot fit in memory, or one of them in what
     the model attends to.
     """
-    sampling = plan.sampling
+    sampling, interrupts = plan.sampling, interrupts or Interrupts()
     fmt = plan.format(loaded.chat_template)
     prompts = _some_prompts(plan, fmt, loaded)
     row_tokens, context_tokens = _lengths(plan, loaded, prompts)
@@ -215,15 +217,16 @@ def open_runtime(
             sampler = plan.make_sampler(
                 engine, loaded.codec, fmt, sampling, context_tokens=context_tokens
             )
-            _run(loop, interrupts, stack.enter_async_context(env))
+            interrupts.run(loop, stack.enter_async_context(env))
             runtime = Runtime(
+                plan=plan,
                 env=env,
                 engine=engine,
                 about_engine=_about_engine(plan, loaded, opened, row_tokens=row_tokens),
                 origin=env.origin(tokenizer=loaded.source),
                 sampler=sampler,
                 context_tokens=context_tokens,
-                _runner=RolloutRunner(
+                runner=RolloutRunner(
                     task=plan.task,
                     fmt=fmt,
                     sampler=sampler,
@@ -231,11 +234,11 @@ def open_runtime(
                     scorer=env.scorer,
                     max_in_flight=sampling.max_in_flight,
                 ),
+                loaded=loaded,
+                interrupts=interrupts,
+                ranks=ranks,
                 _loop=loop,
-                _loaded=loaded,
-                _interrupts=interrupts,
                 _probe=prompts[0][:_PROBE_TOKENS],
-                _ranks=ranks,
             )
             # A server may hold the weights of another run.
             runtime.sync(0)
@@ -285,25 +288,24 @@ def estimate(
 
     Raises ConfigError as it does.
     """
-    config = plan.config
+    grpo = plan.grpo
     local_rank = ranks.local_rank if ranks.are_several else None
-    device = pick_device(config.sampling.device, local_rank=local_rank)
-    held = precision(config, plan.engine, device=device.type)
-    files = read_files(policy, run_on=config.sampling.run_on, say=say)
+    device = pick_device(plan.sampling.device, local_rank=local_rank)
+    types = precision(plan, plan.engine, device=device.type)
+    files = read_files(policy, run_on=plan.sampling.run_on, say=say)
     plan.engine.check_forbidden(len(files.forbidden_ids))
     if is_training:
         check_trainable(files.forbidden_ids, files.config)
-        files = to_train(files, config.lora)
+        files = to_train(files, plan.lora)
     prompts = _some_prompts(plan, plan.format(files.chat_template), files)
     row_tokens, _ = _lengths(plan, files, prompts)
 
-    def taken(recomputes: bool, num_rows: int | None = None) -> Memory:
-        grpo = replace(config.grpo, micro_batch_size=num_rows or config.grpo.most_rows)
+    def taken(recomputes: bool, num_rows: int = grpo.most_rows) -> Memory:
         return measure(
-            replace(config, grpo=grpo),
+            plan.changed(grpo=replace(grpo, micro_batch_size=num_rows)),
             plan.engine,
             files,
-            held,
+            types,
             row_tokens=row_tokens,
             is_training=is_training,
             recomputes=recomputes,
@@ -311,41 +313,37 @@ def estimate(
         )
 
     free = free_bytes(device)
-    recomputes = must_recompute(config.grpo.gradient_checkpointing, taken, free)
-    num_rows = config.grpo.most_rows
-    if is_training and config.grpo.micro_batch_size == "auto" and device.type == "cuda":
-        size = config.grpo.problems_per_step * config.grpo.group_size // ranks.world
-        num_rows = rows_at_once(config, size, taken=partial(taken, recomputes), free=free)
+    recomputes = must_recompute(grpo.gradient_checkpointing, taken, free)
+    num_rows = grpo.most_rows
+    if is_training and grpo.micro_batch_size == "auto" and device.type == "cuda":
+        size = grpo.problems_per_step * grpo.group_size // ranks.world
+        num_rows = rows_at_once(plan, size, taken=partial(taken, recomputes), free=free)
     memory = taken(recomputes, num_rows)
     memory.check(free)
     say(f"device: {about_device(device, visible=os.environ.get('CUDA_VISIBLE_DEVICES'))}")
     say(f"memory: {memory.row(free)}")
     if is_training and recomputes:
         say("  activations are made again in the backward (gradient_checkpointing)")
-    if num_rows != config.grpo.most_rows:
+    if num_rows != grpo.most_rows:
         say(f"  {num_rows} trajectories a forward and backward (micro_batch_size)")
     if memory.update_peak > free:
-        say(
-            f"  an update needs as much only of trajectories of {config.sampling.max_tokens} tokens"
-        )
+        longest = plan.sampling.max_tokens
+        say(f"  an update needs as much only of trajectories of {longest} tokens")
     # An adapter is float32.
     is_rounded = is_training and files.adapter is None
-    text = warning(held, learning_rate=config.grpo.learning_rate) if is_rounded else None
-    if text is not None:
+    if is_rounded and (text := warning(types, learning_rate=grpo.learning_rate)) is not None:
         say(text)
     return partial(
         load_weights,
         files,
         device=device,
-        precision=held,
+        precision=types,
         recomputes=recomputes,
         micro_batch_size=num_rows,
     )
 
 
-def _lengths(
-    plan: Plan, model: ModelFiles | LoadedModel, prompts: Sequence[Sequence[int]]
-) -> tuple[int, int]:
+def _lengths(plan: Plan, model: ModelFiles, prompts: Sequence[Sequence[int]]) -> tuple[int, int]:
     """Tokens of the engine's longest row, and the most that a sampler allows a trajectory.
 
     Raises ConfigError if the model does not attend to as many.
@@ -360,9 +358,7 @@ def _lengths(
     return row_tokens, context_tokens
 
 
-def _some_prompts(
-    plan: Plan, fmt: TranscriptFormat, loaded: ModelFiles | LoadedModel
-) -> list[list[int]]:
+def _some_prompts(plan: Plan, fmt: TranscriptFormat, loaded: ModelFiles) -> list[list[int]]:
     """Ids of the prompts of some problems of both splits; ConfigError where no turn ends."""
     Encoding(fmt, loaded.codec)
     return [
@@ -382,7 +378,3 @@ async def _close(engine: Engine) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_CLOSE_S):
             await engine.aclose()
-
-
-def _run(loop: asyncio.Runner, interrupts: Interrupts | None, main: Coroutine[Any, Any, T]) -> T:
-    return loop.run(main) if interrupts is None else interrupts.run(loop, main)

@@ -19,7 +19,7 @@ import random
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,24 +28,24 @@ from typing import Any
 import msgspec
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, TrainerCallback
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from repl_rl.base import disk as cache
 from repl_rl.base.concurrency import derive_seed, run_all
 from repl_rl.base.disk import written_aside
 from repl_rl.config.resolve import resolve
 from repl_rl.config.sections import LoraConfig, SamplingConfig, SandboxConfig
-from repl_rl.engines.scripted import ScriptedEngine, Writer
 from repl_rl.models.loading import outline
 from repl_rl.progress import Update
-from repl_rl.records import Attempt, Problem, Split, Trajectory
+from repl_rl.records import Attempt, Problem, Split, StopReason, Trajectory
 from repl_rl.rollout.kernels import kernel_for
-from repl_rl.rollout.sampler import LineSampler
+from repl_rl.rollout.scripts import ScriptSampler
 from repl_rl.runs.folder import installed_versions
-from repl_rl.tasks.base import DemonstrableTask, Script, Task, TieredTask, demonstrable, make_prompt
-from repl_rl.transcript.format import PYTHON, TranscriptFormat, line_of, spans
+from repl_rl.tasks.base import Script, Task, TieredTask, demonstrable, make_prompt
+from repl_rl.transcript.encoding import Encoding
+from repl_rl.transcript.format import PYTHON, spans
 from repl_rl.transcript.tokens import ByteCodec, TokenizerCodec
-from repl_rl.update.sft import Example, MuonAdamW, fit
+from repl_rl.update.sft import Example, MuonAdamW, Reported, fit
 from repl_rl.update.token_tree import IGNORED
 from repl_sandbox.types import KernelSource
 
@@ -53,63 +53,6 @@ _UNLIMITED = SamplingConfig(
     max_lines=64, max_line_tokens=4096, max_tokens=65536, max_observation_tokens=16384
 )
 """Bytes stand for tokens here: only the kernel's own cap in characters cuts an output."""
-
-
-async def demonstrate(
-    task: DemonstrableTask,
-    kernels: KernelSource,
-    fmt: TranscriptFormat,
-    *,
-    count: int,
-    seed: int,
-    max_in_flight: int,
-    on_done: Callable[[], None] = lambda: None,
-) -> list[Trajectory]:
-    """`count` scripted trajectories on different training problems; tokens in them are bytes."""
-    problems = itertools.islice(task.problems(Split.TRAIN, seed=derive_seed(seed, "demo")), count)
-
-    async def one(numbered: tuple[int, Problem]) -> Trajectory:
-        index, problem = numbered
-        script = task.demonstrate(problem, random.Random(derive_seed(seed, "script", index)))
-        trajectory = await _run(task, problem, script, kernels, fmt, derive_seed(seed, index))
-        on_done()
-        return trajectory
-
-    return await run_all(one, enumerate(problems), at_once=max_in_flight)
-
-
-async def _run(
-    task: DemonstrableTask,
-    problem: Problem,
-    script: Script,
-    kernels: KernelSource,
-    fmt: TranscriptFormat,
-    seed: int,
-) -> Trajectory:
-    engine = ScriptedEngine(ByteCodec(), script_writer(script, fmt))
-    sampler = LineSampler(engine, ByteCodec(), fmt, _UNLIMITED, context_tokens=1 << 20)
-    attempt = Attempt(problem=problem, group_index=0, sibling_index=0, seed=seed)
-    async with contextlib.aclosing(await kernel_for(problem, kernels, seed=seed)) as kernel:
-        return await sampler.sample(attempt, make_prompt(task, problem, fmt), kernel)
-
-
-def script_writer(script: Script, fmt: TranscriptFormat) -> Writer:
-    """Let a script write lines for `ScriptedEngine`: it gets observations without the prompt."""
-    is_first = True
-
-    def write(seen: str) -> str:
-        nonlocal is_first
-        try:
-            if is_first:
-                is_first = False
-                line = next(script)
-            else:
-                line = script.send(seen.removesuffix(fmt.primary).removesuffix(fmt.secondary))
-        except StopIteration:
-            return ""
-        return line_of(line)
-
-    return write
 
 
 END_OF_TEXT = "<|endoftext|>"
@@ -191,23 +134,34 @@ def starter_sandbox() -> SandboxConfig:
 async def collect(
     task: Task, kernels: KernelSource, recipe: Recipe, *, max_in_flight: int, update: Update
 ) -> list[Trajectory]:
-    """Run the recipe's demonstrations; ConfigError if the task has none to show."""
-    done = 0
+    """Run the recipe's scripts on different training problems; tokens in them are bytes.
 
-    def step() -> None:
-        nonlocal done
-        done += 1
-        update(done)
+    Raises ConfigError if the task has none to show.
+    """
+    shown, seed, done = demonstrable(task), recipe.seed, itertools.count(1)
+    problems = task.problems(Split.TRAIN, seed=derive_seed(seed, "demo"))
 
-    return await demonstrate(
-        demonstrable(task),
-        kernels,
-        PYTHON,
-        count=recipe.num_demonstrations,
-        seed=recipe.seed,
-        max_in_flight=max_in_flight,
-        on_done=step,
+    def write(attempt: Attempt) -> Script:
+        rng = random.Random(derive_seed(seed, "script", attempt.group_index))
+        return shown.demonstrate(attempt.problem, rng)
+
+    sampler = ScriptSampler(
+        write, Encoding(PYTHON, ByteCodec()), _UNLIMITED, context_tokens=1 << 20
     )
+
+    async def run(numbered: tuple[int, Problem]) -> Trajectory:
+        index, problem = numbered
+        attempt = Attempt(
+            problem=problem, group_index=index, sibling_index=0, seed=derive_seed(seed, index)
+        )
+        kernel = await kernel_for(problem, kernels, seed=attempt.seed)
+        async with contextlib.aclosing(kernel):
+            trajectory = await sampler.sample(attempt, make_prompt(task, problem, PYTHON), kernel)
+        update(next(done))
+        return trajectory
+
+    numbered = enumerate(itertools.islice(problems, recipe.num_demonstrations))
+    return await run_all(run, numbered, at_once=max_in_flight)
 
 
 def check_cache(folder: Path) -> None:
@@ -247,7 +201,7 @@ def build(
             is_mixed=model.device.type == "cuda",
             seed=recipe.seed,
             scratch=scratch,
-            callbacks=[_Steps(update)],
+            callbacks=[Reported(update)],
         )
         with written_aside(folder) as whole:
             model.save_pretrained(whole)
@@ -261,12 +215,14 @@ def build(
 def pieces(trajectory: Trajectory) -> Iterable[tuple[str, bool]]:
     """(text, is_sampled) in order, prompt first: the borders at which tokens may not merge."""
     yield trajectory.prompt_text, False
-    text = bytes(i if i < 256 else 0 for i in trajectory.completion_ids)
+    text = bytes(trajectory.completion_ids)
     for span in spans(trajectory):
         if span.is_sampled:
-            yield trajectory.lines[span.line_index].source or END_OF_TEXT, True
+            yield trajectory.lines[span.line_index].source, True
         else:
             yield text[span.start : span.stop].decode(errors="replace"), False
+    if trajectory.stop_reason is StopReason.EOS:
+        yield END_OF_TEXT, True
 
 
 def common_lines(prompts: Sequence[str]) -> list[str]:
@@ -359,20 +315,3 @@ def _model_config(recipe: Recipe, **vocabulary: Any) -> Qwen3Config:
         bos_token_id=None,
         **vocabulary,
     )
-
-
-class _Steps(TrainerCallback):
-    """Reports each step of the trainer with its newest loss."""
-
-    def __init__(self, update: Update) -> None:
-        self._update = update
-        self._loss: float | None = None
-
-    def on_log(
-        self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any
-    ) -> None:
-        self._loss = (logs or {}).get("loss", self._loss)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        note = "" if self._loss is None else f"loss {self._loss:.3f}"
-        self._update(state.global_step, note, state.max_steps)

@@ -14,7 +14,7 @@ import contextlib
 import math
 import pickle
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,15 +23,13 @@ from typing import Any
 from transformers.trainer_utils import set_seed
 
 from repl_rl.base.concurrency import Interrupts, derive_seed
-from repl_rl.base.disk import written_aside
 from repl_rl.base.plugins import resolve_model
-from repl_rl.config import Config
-from repl_rl.credit.base import Credit
+from repl_rl.config.sections import ReportConfig
 from repl_rl.engines.memory import shortage_explained
 from repl_rl.errors import ConfigError, ReplRLError, StorageError
-from repl_rl.models.loading import LoadedModel, load_model, pick_device, why_no_pickle
+from repl_rl.models.loading import load_model, pick_device, why_no_pickle
 from repl_rl.models.precision import Precision, precision
-from repl_rl.models.weights import is_adapted, save_merged
+from repl_rl.models.weights import is_adapted
 from repl_rl.progress import SILENT, Progress
 from repl_rl.records import Attempt, Origin
 from repl_rl.rollout.kernels import kernel_pool
@@ -47,7 +45,6 @@ from repl_rl.runs.folder import (
     read_versions,
 )
 from repl_rl.runs.resume import Begun, begun, cut, evaluated_steps
-from repl_rl.runs.sink import Sink
 from repl_rl.tasks.base import Task, baselines_of, demonstrable
 from repl_rl.training.evaluate import NOT_MEASURED, HeldOut, Report, held_out_attempts
 from repl_rl.training.publish import MERGED, push
@@ -81,19 +78,17 @@ def merge(model: str, output: Path) -> None:
     loaded = load_model(model, device=pick_device("cpu"), precision=Precision())
     if not is_adapted(loaded.model):
         raise ConfigError(f"{model!r} holds a whole model; there is no adapter to merge")
-    with written_aside(output) as aside:
-        save_merged(loaded.model, aside)
-        loaded.tokenizer.save_pretrained(aside)
+    loaded.save(output, is_merged=True)
 
 
-def end(run: Path, config: Config, progress: Progress, *, is_merged: bool) -> None:
-    """Do all that `config` asks for, and write `checkpoints/merged` with `is_merged`.
+def end(run: Path, report: ReportConfig, progress: Progress, *, is_merged: bool) -> None:
+    """Do all that `report` asks for, and write `checkpoints/merged` with `is_merged`.
 
     A full disk and a hub that does not answer are warned of. Raises StorageError where the disk
     has no room for a merged model.
     """
     checkpoint = run / CHECKPOINTS / FINAL
-    if config.report.curve:
+    if report.curve:
         _draw_curve(run, progress)
     with _warned(progress):
         write_card(run, checkpoint)
@@ -102,8 +97,8 @@ def end(run: Path, config: Config, progress: Progress, *, is_merged: bool) -> No
         checkpoint = checkpoint.with_name(MERGED)
         with _warned(progress):
             write_card(run, checkpoint)
-    if config.report.hub:
-        _push(run, checkpoint, config.report.hub, progress)
+    if report.hub:
+        _push(run, checkpoint, report.hub, progress)
 
 
 def _push(run: Path, checkpoint: Path, name: str, progress: Progress) -> None:
@@ -162,7 +157,7 @@ def train(
     another process has ended. An interrupt leaves a checkpoint of the last whole step, the folder
     readable and no process behind.
     """
-    config, ranks = plan.config, launched()
+    ranks = launched()
     path, progress = Path(path), progress or SILENT
     plan.require_policy()
     if merge:
@@ -172,15 +167,15 @@ def train(
         plan.engine.check_ranks()
     check_groups(plan.credit, num_ranks=ranks.world)
     # Here, as both may refuse and a starter takes minutes.
-    device = pick_device(config.sampling.device).type
-    held = precision(config, plan.engine, device=device)
-    problems = ProblemSequence(plan.task, seed=config.seed)  # raises where there are none
-    held_out = held_out_attempts(plan.task, count=config.eval.problems, seed=config.seed)
+    device = pick_device(plan.sampling.device).type
+    types = precision(plan, plan.engine, device=device)
+    problems = ProblemSequence(plan.task, seed=plan.seed)  # raises where there are none
+    attempts = held_out_attempts(plan.task, count=plan.eval.problems, seed=plan.seed)
     run = begun(path) if resume else None
     if run is None:
         check_output(path)
-    with ranks.joined(device=device, timeout_s=_patience_s(config)):
-        check_trl_options(config, precision=held, device=device, ranks=ranks)
+    with ranks.joined(device=device, timeout_s=_patience_s(plan)):
+        check_trl_options(plan, precision=types, device=device, ranks=ranks)
         reports = _run(
             plan,
             ranks.from_first(path),
@@ -188,19 +183,19 @@ def train(
             recipe=recipe,
             run=run,
             problems=problems,
-            held_out=held_out,
+            attempts=attempts,
             ranks=ranks,
         )
     if ranks.is_first:
-        end(path, config, progress, is_merged=merge)
+        end(path, plan.report, progress, is_merged=merge)
     return reports
 
 
-def _patience_s(config: Config) -> float:
+def _patience_s(plan: Plan) -> float:
     """Return the seconds a rank waits: others make a starter, or have the longest rollouts."""
-    num_rows = max(config.grpo.problems_per_step * config.grpo.group_size, config.eval.problems)
-    num_rounds = math.ceil(num_rows / config.sampling.max_in_flight)
-    return 2 * 3600 + num_rounds * config.sampling.time_limit_s
+    num_rows = max(plan.grpo.problems_per_step * plan.grpo.group_size, plan.eval.problems)
+    num_rounds = math.ceil(num_rows / plan.sampling.max_in_flight)
+    return 2 * 3600 + num_rounds * plan.sampling.time_limit_s
 
 
 def _run(
@@ -211,68 +206,58 @@ def _run(
     recipe: Recipe,
     run: Begun | None,
     problems: ProblemSequence,
-    held_out: Sequence[Attempt],
+    attempts: Sequence[Attempt],
     ranks: Ranks,
 ) -> tuple[Report | None, Report | None]:
-    config = plan.config
-    set_seed(derive_seed(config.seed, "torch") % 2**32)
+    set_seed(derive_seed(plan.seed, "torch") % 2**32)
     policy = ranks.from_first(_policy(plan, progress, recipe=recipe, run=run, ranks=ranks))
     loaded = load_policy(plan, policy, say=progress.say, is_training=True, ranks=ranks)
-    chosen = replace(config, grpo=loaded.chosen(config.grpo))
     with (
         Interrupts(agree=ranks.any if ranks.are_several else None) as interrupts,
         open_runtime(plan, loaded, interrupts=interrupts, ranks=ranks) as runtime,
         contextlib.ExitStack() as stack,
     ):
         # The folder is made this late so that a refused run leaves its --output free.
-        folder = _folder(path, run, runtime, loaded, policy, progress) if ranks.is_first else None
+        folder = _folder(path, run, runtime, policy, progress) if ranks.is_first else None
         if run is not None:
             _say_ranks(run, ranks, progress)
-        progress.say(f"run: {path}, seed {config.seed}{f', {ranks}' if ranks.are_several else ''}")
-        progress.say(f"trains: {_trained(config)}")
+        progress.say(f"run: {path}, seed {plan.seed}{f', {ranks}' if ranks.are_several else ''}")
+        what = f"an adapter of rank {plan.lora.rank}" if plan.lora.rank else "all weights"
+        progress.say(f"trains: {what}, learning rate {plan.grpo.learning_rate:g}")
         say_runtime(runtime, progress)
         reached = 0 if run is None else run.step
-        sink = None
+        sink = keep_best = None
         if folder is not None:
-            sink = stack.enter_context(
-                Sink(folder, config, warn=progress.warn, shield=interrupts.shield, step=reached)
-            )
-        measured = HeldOut(
-            held_out,
-            runtime,
-            progress,
+            sink = stack.enter_context(runtime.sink(folder, progress, step=reached))
+            if plan.eval.every:
+                keep_best = partial(loaded.save, folder.best_checkpoint)
+        held_out = HeldOut(
+            attempts=attempts,
+            runtime=runtime,
+            progress=progress,
             sink=sink,
-            interrupts=interrupts,
             rates=ranks.from_first(evaluated_steps(path) if ranks.is_first else {}),
-            keep_best=_keeper_of_best(config, folder, loaded),
-            ranks=ranks,
+            keep_best=keep_best,
             baselines=baselines_of(plan.task),
         )
         training = Training(
-            chosen,
-            problems,
-            measured,
-            runtime,
-            progress,
+            settings=plan.changed(grpo=loaded.chosen(plan.grpo)),
+            problems=problems,
+            held_out=held_out,
+            runtime=runtime,
+            progress=progress,
             credit=plan.credit,
             sink=sink,
-            interrupts=interrupts,
-            ranks=ranks,
         )
-        before = measured.measure(0)
+        before = held_out.measure(0)
         progress.say(f"held-out before: {before or NOT_MEASURED}")
-        _update(chosen, plan.credit, loaded, training, path, progress, interrupts, run, ranks)
+        _update(training, path, None if run is None else run.checkpoint)
         if folder is not None:
-            _keep(folder.final_checkpoint, loaded)
-        runtime.sync(config.grpo.steps)
-        after = measured.measure(config.grpo.steps) if config.grpo.steps else before
+            loaded.save(folder.final_checkpoint)
+        runtime.sync(plan.grpo.steps)
+        after = held_out.measure(plan.grpo.steps) if plan.grpo.steps else before
         progress.say(f"held-out after:  {after or NOT_MEASURED}")
     return before, after
-
-
-def _trained(config: Config) -> str:
-    what = f"an adapter of rank {config.lora.rank}" if config.lora.rank else "all weights"
-    return f"{what}, learning rate {config.grpo.learning_rate:g}"
 
 
 def _policy(
@@ -289,35 +274,14 @@ def _policy(
 
 
 def _folder(
-    path: Path,
-    run: Begun | None,
-    runtime: Runtime,
-    loaded: LoadedModel,
-    policy: str,
-    progress: Progress,
+    path: Path, run: Begun | None, runtime: Runtime, policy: str, progress: Progress
 ) -> RunFolder:
     """The run's folder, with all that is known of the run before its first step."""
     folder = RunFolder(path, is_begun=run is not None)
     if run is not None:
         _say_resumed(run, runtime.origin, progress)
-    folder.write_config(runtime.origin, policy=policy, device=loaded.model.device.type)
-    with written_aside(folder.tokenizer) as aside:
-        loaded.tokenizer.save_pretrained(aside)
+    runtime.begin_folder(folder, policy=policy)
     return folder
-
-
-def _keeper_of_best(
-    config: Config, folder: RunFolder | None, loaded: LoadedModel
-) -> Callable[[], None] | None:
-    if folder is None or not config.eval.every:
-        return None
-    return partial(_keep, folder.best_checkpoint, loaded)
-
-
-def _keep(checkpoint: Path, loaded: LoadedModel) -> None:
-    with written_aside(checkpoint) as path:
-        loaded.model.save_pretrained(path)
-        loaded.tokenizer.save_pretrained(path)
 
 
 def _say_resumed(run: Begun, origin: Origin, progress: Progress) -> None:
@@ -364,46 +328,37 @@ def say_runtime(runtime: Runtime, progress: Progress) -> None:
         progress.say(f"  not strict: {runtime.env.walls.shortfall}")
 
 
-def _update(
-    config: Config,
-    credit: Credit,
-    loaded: LoadedModel,
-    training: Training,
-    path: Path,
-    progress: Progress,
-    interrupts: Interrupts,
-    run: Begun | None,
-    ranks: Ranks,
-) -> None:
-    checkpoint = None if run is None else run.checkpoint
-    if (every := checkpoint_every(config)) != config.report.checkpoint_every:
+def _update(training: Training, path: Path, checkpoint: Path | None) -> None:
+    settings, runtime, progress = training.settings, training.runtime, training.progress
+    loaded, num_steps = runtime.loaded, settings.grpo.steps
+    if (every := checkpoint_every(settings)) != settings.report.checkpoint_every:
         progress.say(
-            f"checkpoints: every {every} steps, {config.grpo.num_rollout_updates} a rollout"
+            f"checkpoints: every {every} steps, {settings.grpo.num_rollout_updates} a rollout"
         )
-    with progress.bar("training", config.grpo.steps, has_metrics=True) as update:
+    with progress.bar("training", num_steps, has_metrics=True) as update:
         trainer = make_trainer(
             model=loaded.model,
             tokenizer=loaded.tokenizer,
             collect=training.collect,
-            config=config,
-            credit=credit,
+            settings=settings,
+            credit=training.credit,
             precision=loaded.precision,
             folder=path / CHECKPOINTS,
-            callbacks=[StepCallback(training, update, interrupts)],
+            callbacks=[StepCallback(training, update)],
             forbidden_ids=loaded.forbidden_ids,
-            ranks=ranks,
+            ranks=runtime.ranks,
         )
-        if checkpoint is not None and checkpoint.name == f"checkpoint-{config.grpo.steps}":
+        if checkpoint is not None and checkpoint.name == f"checkpoint-{num_steps}":
             with _readable(checkpoint):
                 trainer.load_weights(checkpoint)
-        elif config.grpo.steps:
-            with last_step_kept(trainer, ranks), peers_named():
+        elif num_steps:
+            with last_step_kept(trainer, runtime.ranks), peers_named():
                 with (
                     shortage_explained("the update", remedy=_LESS_TO_UPDATE),
                     _readable(checkpoint),
                 ):
                     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-                interrupts.release()
+                runtime.interrupts.release()
 
 
 @contextlib.contextmanager

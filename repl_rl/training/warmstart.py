@@ -15,40 +15,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback
 from transformers.trainer_utils import set_seed
 
 from repl_rl.base.concurrency import Interrupts, derive_seed
-from repl_rl.base.disk import written_aside
 from repl_rl.base.plugins import resolve_model
-from repl_rl.config import Config
-from repl_rl.config.sections import GRPOConfig
 from repl_rl.engines.memory import shortage_explained
-from repl_rl.errors import DivergedError
 from repl_rl.models.loading import LoadedModel, pick_device
 from repl_rl.models.precision import is_fast_in_bfloat16, precision
-from repl_rl.models.weights import is_adapted, save_merged
-from repl_rl.progress import Progress, Update
-from repl_rl.records import Attempt, Scored
+from repl_rl.models.weights import is_adapted
+from repl_rl.progress import Progress
+from repl_rl.records import Scored
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import (
     LESSONS,
     RunFolder,
     WarmRecord,
     check_output,
-    evaluation_name,
     write_record,
 )
-from repl_rl.runs.rollout_metrics import habits
 from repl_rl.runs.sink import Sink
-from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.tasks.base import baselines_of
 from repl_rl.training.evaluate import NOT_MEASURED, HeldOut, Report, held_out_attempts
 from repl_rl.training.lessons import Gathering, Lessons, name_held_out
-from repl_rl.training.runtime import Runtime, estimate, open_runtime
+from repl_rl.training.runtime import estimate, open_runtime
 from repl_rl.training.sources import Sources, check_sources
 from repl_rl.training.train import end, say_runtime
-from repl_rl.update.sft import adamw, example_of, fit
+from repl_rl.update.sft import Reported, adamw, example_of, fit
 from repl_rl.update.trainer import largest_divisor
 
 ADAPTER = "adapter"
@@ -57,40 +49,50 @@ _RATE_OF_ADAPTER, _RATE_OF_ALL = 2e-3, 3e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """Solve rate of a model on held-out problems, and how far it uses the REPL."""
-
-    report: Report
-    habits: dict[str, float]
-
-    def __str__(self) -> str:
-        submitted, ran = (
-            "none" if (share := self.habits.get(name)) is None else f"{100 * share:.1f} %"
-            for name in ("submit_share", "ran_share")
-        )
-        return f"{self.report}; submitted {submitted}, lines that run {ran}"
-
-    def facts(self) -> dict[str, Any]:
-        """Return the numbers for programs: rates between 0 and 1."""
-        found = self.report.all
-        return {
-            "solve_rate": found.rate,
-            "interval": list(found.interval),
-            "total": found.total,
-            "ungraded": found.ungraded,
-            **self.habits,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Warmed:
     """Result of a warm start."""
 
     record: WarmRecord
-    before: Measured | None
+    before: Report | None
     """None where `warmstart.problems_before` is 0."""
-    after: Measured | None
+    after: Report | None
     """None where `eval.problems` is 0."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return the results for programs, as JSON takes them: rates between 0 and 1."""
+        return {
+            "transcripts": self.record.transcripts,
+            "taken": dict(self.record.taken),
+            "left_out": dict(self.record.left_out),
+            "steps": self.record.steps,
+            "learning_rate": self.record.learning_rate,
+            "before": _facts(self.before),
+            "after": _facts(self.after),
+        }
+
+
+def _facts(report: Report | None) -> dict[str, Any] | None:
+    if report is None:
+        return None
+    rate = report.all
+    return {
+        "solve_rate": rate.rate,
+        "interval": list(rate.interval),
+        "total": rate.total,
+        "ungraded": rate.ungraded,
+        **report.habits,
+    }
+
+
+def about(report: Report | None) -> str:
+    """Return a report with how far the model uses the REPL, or that there is none."""
+    if report is None:
+        return NOT_MEASURED
+    submitted, ran = (
+        "none" if (share := report.habits.get(name)) is None else f"{100 * share:.1f} %"
+        for name in ("submit_share", "ran_share")
+    )
+    return f"{report}; submitted {submitted}, lines that run {ran}"
 
 
 def estimate_warm(
@@ -99,7 +101,7 @@ def estimate_warm(
     """Report the memory that a warm start takes; see `runtime.estimate`."""
     warm, grpo = plan.warmstart, plan.grpo
     # What an update of as many rows takes: one without a reference.
-    update: GRPOConfig = replace(
+    update = replace(
         grpo,
         problems_per_step=1,
         group_size=max(2, warm.transcripts_per_step),
@@ -115,43 +117,48 @@ def warm_start(plan: Plan, path: Path, progress: Progress, sources: Sources) -> 
     `checkpoints/final` is a whole model, written once all of it is trained. Raises ConfigError
     before the folder is made if there is nothing to show, or it is not what it says.
     """
-    config = plan.config
-    assert config.model is not None
+    assert plan.model is not None
     check_output(path)
     check_sources(plan, sources)
-    device = pick_device(config.sampling.device).type
-    precision(config, plan.engine, device=device)  # refuses what cannot be
-    held_out = held_out_attempts(plan.task, count=config.eval.problems, seed=config.seed)
+    precision(plan, plan.engine, device=pick_device(plan.sampling.device).type)  # may refuse
+    held_out = held_out_attempts(plan.task, count=plan.eval.problems, seed=plan.seed)
     name_held_out(plan, sources, held_out, progress)
-    set_seed(derive_seed(config.seed, "torch") % 2**32)
-    policy = resolve_model(config.model)
-    loaded: LoadedModel = estimate_warm(plan, policy, say=progress.say)()
+    set_seed(derive_seed(plan.seed, "torch") % 2**32)
+    policy = resolve_model(plan.model)
+    loaded = estimate_warm(plan, policy, say=progress.say)()
     with Interrupts() as interrupts, open_runtime(plan, loaded, interrupts=interrupts) as runtime:
-        gathering = Gathering(plan, runtime, loaded, progress, held_out=held_out)
-        lessons = gathering.gather(sources)
-        record = _record(config, loaded, lessons)
-        folder = _folder(path, runtime, loaded, policy, record)
+        lessons = Gathering(runtime, progress, held_out=held_out).gather(sources)
+        record = _record(plan, loaded, lessons)
+        folder = RunFolder(path)
+        write_record(path, record)  # first: without it the folder is a run that can go on
+        runtime.begin_folder(folder, policy=policy)
         folder.append_trajectories(LESSONS, lessons.scored)
-        progress.say(f"run: {path}, seed {config.seed}")
+        progress.say(f"run: {path}, seed {plan.seed}")
         say_runtime(runtime, progress)
         progress.say(f"shown: {lessons}")
-        with Sink(folder, config, warn=progress.warn, shield=interrupts.shield) as sink:
-            measure = partial(_measure, plan, runtime, progress, sink, interrupts)
-            before = measure(held_out[: config.warmstart.problems_before], 0)
-            progress.say(f"held-out before: {before or NOT_MEASURED}")
+        with runtime.sink(folder, progress) as sink:
+            measured = partial(
+                HeldOut,
+                runtime=runtime,
+                progress=progress,
+                sink=sink,
+                baselines=baselines_of(plan.task),
+            )
+            before = measured(attempts=held_out[: plan.warmstart.problems_before]).measure(0)
+            progress.say(f"held-out before: {about(before)}")
             runtime.sleep()
             with shortage_explained("the update", remedy="lower grpo.micro_batch_size"):
-                _fit(config, loaded, lessons.scored, record, progress, sink)
-            _keep(folder, loaded)
+                _fit(plan, loaded, lessons.scored, record, progress, sink)
+            _save(folder, loaded)
             runtime.sync(record.steps)
-            after = measure(held_out, record.steps)
-            progress.say(f"held-out after:  {after or NOT_MEASURED}")
-    end(path, config, progress, is_merged=False)
+            after = measured(attempts=held_out).measure(record.steps)
+            progress.say(f"held-out after:  {about(after)}")
+    end(path, plan.report, progress, is_merged=False)
     return Warmed(record=record, before=before, after=after)
 
 
-def _record(config: Config, loaded: LoadedModel, lessons: Lessons) -> WarmRecord:
-    warm = config.warmstart
+def _record(plan: Plan, loaded: LoadedModel, lessons: Lessons) -> WarmRecord:
+    warm = plan.warmstart
     rate = _RATE_OF_ADAPTER if is_adapted(loaded.model) else _RATE_OF_ALL
     return WarmRecord(
         transcripts=len(lessons.scored),
@@ -162,49 +169,15 @@ def _record(config: Config, loaded: LoadedModel, lessons: Lessons) -> WarmRecord
     )
 
 
-def _folder(
-    path: Path, runtime: Runtime, loaded: LoadedModel, policy: str, record: WarmRecord
-) -> RunFolder:
-    folder = RunFolder(path)
-    write_record(path, record)  # first: without it the folder is a run that can go on
-    folder.write_config(runtime.origin, policy=policy, device=loaded.model.device.type)
-    with written_aside(folder.tokenizer) as aside:
-        loaded.tokenizer.save_pretrained(aside)
-    return folder
-
-
-def _measure(
-    plan: Plan,
-    runtime: Runtime,
-    progress: Progress,
-    sink: Sink,
-    interrupts: Interrupts,
-    attempts: Sequence[Attempt],
-    step: int,
-) -> Measured | None:
-    measured = HeldOut(
-        attempts,
-        runtime,
-        progress,
-        sink=sink,
-        interrupts=interrupts,
-        baselines=baselines_of(plan.task),
-    )
-    if (found := measured.measure(step)) is None:
-        return None
-    file = sink.folder.trajectories(evaluation_name(step))
-    return Measured(report=found, habits=habits(list(read_trajectories(file))))
-
-
 def _fit(
-    config: Config,
+    plan: Plan,
     loaded: LoadedModel,
     scored: Sequence[Scored],
     record: WarmRecord,
     progress: Progress,
     sink: Sink,
 ) -> None:
-    warm, model = config.warmstart, loaded.model
+    warm, model = plan.warmstart, loaded.model
     examples = [
         example_of(one.trajectory, train_observations=warm.train_observations) for one in scored
     ]
@@ -223,51 +196,18 @@ def _fit(
                 warm.transcripts_per_step, at_most=loaded.micro_batch_size
             ),
             optimizer=adamw(model, learning_rate=record.learning_rate),
-            is_mixed=is_mixed
-            or (config.grpo.dtype == "auto" and is_fast_in_bfloat16(model.device)),
+            is_mixed=is_mixed or (plan.grpo.dtype == "auto" and is_fast_in_bfloat16(model.device)),
             gradient_checkpointing=loaded.recomputes,
             as_trees=True,
-            seed=derive_seed(config.seed, "warmstart") % 2**32,
+            seed=derive_seed(plan.seed, "warmstart") % 2**32,
             scratch=Path(scratch),
-            callbacks=[_Told(update, sink)],
+            callbacks=[Reported(update, sink.write)],
         )
 
 
-def _keep(folder: RunFolder, loaded: LoadedModel) -> None:
+def _save(folder: RunFolder, loaded: LoadedModel) -> None:
     """`final` comes last: a folder that has it was trained to its end."""
-    model, final = loaded.model, folder.final_checkpoint
-    if is_adapted(model):
-        with written_aside(final.with_name(ADAPTER)) as aside:
-            model.save_pretrained(aside)
-            loaded.tokenizer.save_pretrained(aside)
-    with written_aside(final) as aside:
-        save_merged(model, aside) if is_adapted(model) else model.save_pretrained(aside)
-        loaded.tokenizer.save_pretrained(aside)
-
-
-class _Told(TrainerCallback):
-    """Hands on what the trainer says: to the bar after each step, to the sink now and then."""
-
-    def __init__(self, update: Update, sink: Sink) -> None:
-        self._update = update
-        self._sink = sink
-        self._note = ""
-
-    def on_log(
-        self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any
-    ) -> None:
-        if not logs or "loss" not in logs:
-            return
-        numbers = {name: logs[name] for name in ("loss", "grad_norm", "learning_rate")}
-        for name in ("loss", "grad_norm"):
-            # transformers logs None for a number that is not finite.
-            if numbers[name] is None or not math.isfinite(numbers[name]):
-                raise DivergedError(
-                    f"the warm start diverged by step {state.global_step}: the {name} is not "
-                    f"finite; lower warmstart.learning_rate"
-                )
-        self._note = f"loss {numbers['loss']:.3f}"
-        self._sink.write(state.global_step, numbers)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._update(state.global_step, self._note, state.max_steps)
+    final, is_merged = folder.final_checkpoint, is_adapted(loaded.model)
+    if is_merged:
+        loaded.save(final.with_name(ADAPTER))
+    loaded.save(final, is_merged=is_merged)

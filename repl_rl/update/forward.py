@@ -22,7 +22,7 @@ from torch.nn.functional import pad
 
 from repl_rl.engines.memory import TORCH_TILE_WIDTH
 from repl_rl.update import token_tree as tree_attention
-from repl_rl.update.token_tree import IGNORED, grow
+from repl_rl.update.token_tree import IGNORED, TokenTree, grow
 
 # B rows, S = P + T tokens of each, prompts padded on the left, completions on the right
 
@@ -102,15 +102,7 @@ def as_tree(model: Forward, inner: Any) -> Forward:
     ) -> SimpleNamespace:
         tree = grow(input_ids, attention_mask, labels)
         with tree_attention.in_use(inner), _picked(inner.base_model, tree.before):
-            out = model(
-                input_ids=tree.ids[None],
-                position_ids=tree.positions[None],
-                # With four dimensions it is taken for ready, and reaches the attention as it is.
-                attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=tree.ids.device),
-                branches=tree.branches,
-                shift_labels=tree.labels[None],
-                **rest,
-            )
+            out = model(**_inputs(tree), shift_labels=tree.labels[None], **rest)
 
         def spread(scores: torch.Tensor | None) -> torch.Tensor | None:
             """(B, S - 1): TRL's head scores what follows each token."""
@@ -123,6 +115,16 @@ def as_tree(model: Forward, inner: Any) -> Forward:
         )
 
     return forward
+
+
+def _inputs(tree: TokenTree) -> dict[str, Any]:
+    return {
+        "input_ids": tree.ids[None],
+        "position_ids": tree.positions[None],
+        # With four dimensions it is taken for ready, and reaches the attention as it is.
+        "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=tree.ids.device),
+        "branches": tree.branches,
+    }
 
 
 @contextmanager
@@ -159,12 +161,7 @@ def takes_trees(model: Any) -> bool:  # Any: a PreTrainedModel
             states = model.base_model(input_ids=ids, attention_mask=mask).last_hidden_state
             tree = grow(ids, mask, labels)
             with tree_attention.in_use(model), _picked(model.base_model, tree.before):
-                found = model.base_model(
-                    input_ids=tree.ids[None],
-                    position_ids=tree.positions[None],
-                    attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=ids.device),
-                    branches=tree.branches,
-                ).last_hidden_state[0]
+                found = model.base_model(**_inputs(tree)).last_hidden_state[0]
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
         return False
     finally:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy
 import torch
@@ -107,14 +107,8 @@ class RandomState:
         torch.cuda.set_rng_state_all(self._cuda)
 
 
-class KeepsLastStep(Protocol):
-    """A trainer that can write a checkpoint of its last whole step, between two of its own."""
-
-    def save_last_step(self) -> None: ...
-
-
 @contextmanager
-def last_step_kept(trainer: KeepsLastStep, ranks: Ranks) -> Iterator[None]:
+def last_step_kept(trainer: LineGRPOTrainer, ranks: Ranks) -> Iterator[None]:
     """However the block fails, a checkpoint of the last whole step is there if one can be made."""
     try:
         yield
@@ -125,13 +119,6 @@ def last_step_kept(trainer: KeepsLastStep, ranks: Ranks) -> Iterator[None]:
         if isinstance(error, KeyboardInterrupt) or not ranks.are_several:
             trainer.save_last_step()
         raise
-
-
-class Position(NamedTuple):
-    """State in a checkpoint that the next step's rollouts change."""
-
-    random: RandomState
-    num_tokens: int
 
 
 RollOut = Callable[[Sequence[str], int], list[Scored]]
@@ -191,9 +178,9 @@ class LineGRPOTrainer(GRPOTrainer):
         """True where trajectories that met a limit leave the loss."""
         self._aside: Path | None = None
         """Folder into which a checkpoint is being written."""
-        self._at_step_end: Position | None = Position(RandomState(), 0)
-        """Content of a checkpoint of the last step beside weights and optimiser, while these are as
-        that step left them and a run can go on from there."""
+        self._at_step_end: tuple[RandomState, int] | None = (RandomState(), 0)
+        """Generators, and the number of tokens seen, as they belong into a checkpoint of the last
+        step, while weights are as that step left them and a run can go on from there."""
         self.scored: list[Scored] = []
         """This process's trajectories behind the current update, in the order of the batch."""
         self._is_left_out: list[bool] = []
@@ -251,7 +238,7 @@ class LineGRPOTrainer(GRPOTrainer):
     def note_step_end(self) -> None:
         """Note the step that `save_last_step` may keep."""
         if self.state.global_step % self._line_config.num_rollout_updates == 0:
-            self._at_step_end = Position(RandomState(), self.state.num_input_tokens_seen)
+            self._at_step_end = (RandomState(), self.state.num_input_tokens_seen)
 
     def save_last_step(self) -> None:
         """Keep a checkpoint of the last step that ended, as if the next one had not begun.
@@ -262,8 +249,8 @@ class LineGRPOTrainer(GRPOTrainer):
         is_there = (Path(str(self.args.output_dir)) / name).exists()
         if ended is None or not self.state.global_step or self._ranks.from_first(is_there):
             return
-        ended.random.restore()
-        self.state.num_input_tokens_seen = ended.num_tokens
+        generators, self.state.num_input_tokens_seen = ended
+        generators.restore()
         self._save_checkpoint(self.model, trial=None)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
@@ -320,16 +307,15 @@ class LineGRPOTrainer(GRPOTrainer):
         for item, row, padded, is_left_out in zip(
             self.scored, rows, logprobs_BT, self._is_left_out, strict=True
         ):
-            trajectory = item.trajectory
+            trajectory, trainer_T = item.trajectory, padded[: len(row)]
             if is_left_out:
                 weighed.append(row)
                 continue
-            ratios_L = line_ratios(trajectory, padded[: len(row)])
-            trainer_T = padded[: len(row)]
+            ratios_L = line_ratios(trajectory, trainer_T)
             weighed.append(weigh_lines(trajectory, row, ratios_L, cap=cap, trainer_T=trainer_T))
             ratios.extend(ratios_L)
-            gaps.append(largest_gap(trajectory, padded[: len(row)]))
-            divergences.append(divergence(trajectory, padded[: len(row)]))
+            gaps.append(largest_gap(trajectory, trainer_T))
+            divergences.append(divergence(trajectory, trainer_T))
         gather = self._ranks.gather
         ratios, gaps, divergences = gather(ratios), gather(gaps), gather(divergences)
         if ratios:

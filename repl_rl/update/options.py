@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
+import msgspec
 import torch
 from transformers import Trainer, get_scheduler
 
@@ -28,27 +28,13 @@ def check_fields(options: Mapping[str, Any], shape: type) -> None:
     for name, value in options.items():
         if name not in hints:
             raise unknown(f"trl.{name}", known)
-        if not _fits(value, hints[name]):
-            raise ConfigError(f"trl.{name} = {value!r}; expected {_words(hints[name])}")
-
-
-def _fits(value: object, hint: Any) -> bool:
-    kind = get_origin(hint) or hint
-    if hint is Any:
-        return True
-    if kind is Literal:
-        return value in get_args(hint)
-    if not isinstance(kind, type) or (get_args(hint) and kind not in (list, dict)):
-        return any(_fits(value, one) for one in get_args(hint))  # a union
-    if isinstance(value, bool):
-        return kind is bool
-    return isinstance(value, (kind, int) if kind is float else kind)
-
-
-def _words(hint: Any) -> str:
-    kinds = [one for one in get_args(hint) or (hint,) if one is not NoneType]
-    names = [getattr(get_origin(kind) or kind, "__name__", str(kind)) for kind in kinds]
-    return " or ".join(dict.fromkeys(names))
+        try:
+            msgspec.convert(value, hints[name])
+        except msgspec.ValidationError as error:
+            expected = str(error).partition(",")[0].lower().replace("`", "").replace(" | null", "")
+            raise ConfigError(f"trl.{name} = {value!r}; {expected}") from None
+        except TypeError:
+            pass  # a union with an enum, whose words TRL looks up itself
 
 
 @contextlib.contextmanager

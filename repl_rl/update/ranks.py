@@ -80,14 +80,7 @@ class Ranks:
 
     def from_first(self, value: T) -> T:
         """Give the first rank's value to all."""
-        if not self.are_several:
-            return value
-        import torch.distributed as group
-
-        found = [value]
-        with peers_named():
-            group.broadcast_object_list(found, src=0)
-        return found[0]
+        return self.gather([value])[0]
 
     def any(self, is_so: bool) -> bool:
         """Return whether it is so for one of them."""

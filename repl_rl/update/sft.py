@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,10 @@ from transformers import PrinterCallback, TrainerCallback
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
+from repl_rl.errors import DivergedError
 from repl_rl.models.loading import keep_freed_memory
 from repl_rl.models.weights import inner_model
+from repl_rl.progress import Update
 from repl_rl.records import Trajectory
 from repl_rl.update.forward import as_tree, head_on_labels, takes_trees
 from repl_rl.update.token_tree import IGNORED, in_use
@@ -150,6 +152,43 @@ def fit(
     trainer.train()
     # Forwards as they were: without autocast, and without what the loss alone asks for.
     trainer.accelerator.unwrap_model(trainer.model_wrapped, keep_fp32_wrapper=False)
+
+
+class Reported(TrainerCallback):
+    """Moves a bar at each step, with the newest loss, and hands numbers to `write`.
+
+    Raises DivergedError where they are not finite.
+    """
+
+    def __init__(
+        self, update: Update, write: Callable[[int, dict[str, float]], None] = lambda *_: None
+    ) -> None:
+        self._update = update
+        self._write = write
+        self._note = ""
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any
+    ) -> None:
+        if logs and "loss" in logs:
+            refuse_divergence(state.global_step, logs, "warmstart.learning_rate")
+            self._note = f"loss {logs['loss']:.3f}"
+            names = ("loss", "grad_norm", "learning_rate")
+            self._write(state.global_step, {name: logs[name] for name in names})
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._update(state.global_step, self._note, state.max_steps)
+
+
+def refuse_divergence(step: int, logs: Mapping[str, float | None], rate: str) -> None:
+    """DivergedError where the numbers of a step are not finite; `rate` is what to lower."""
+    for name in ("loss", "grad_norm"):
+        value = logs.get(name, 0.0)
+        # transformers logs None for a number that is not finite.
+        if value is None or not math.isfinite(value):
+            raise DivergedError(
+                f"training diverged at step {step}: the {name} is not finite; lower {rate}"
+            )
 
 
 class _TreeTrainer(SFTTrainer):

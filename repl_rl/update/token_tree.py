@@ -19,11 +19,9 @@ from typing import Any
 
 import torch
 from torch.nn.attention.varlen import varlen_attn
-from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 
-from repl_rl.engines.hf.attention import attention
+from repl_rl.engines.hf.attention import attention, register
 from repl_rl.models.shape import sees_all
 
 NAME = "repl_rl_tree"
@@ -132,8 +130,7 @@ def fits(model: Any) -> bool:  # Any: a PreTrainedModel
 @contextlib.contextmanager
 def in_use(model: Any) -> Iterator[None]:  # Any: a PreTrainedModel
     """Let a model that fits take `branches`; a backward that forwards again needs this as well."""
-    AttentionInterface.register(NAME, attend)
-    AttentionMaskInterface.register(NAME, sdpa_mask)
+    register(NAME, attend)
     config = model.config.get_text_config()
     before = config._attn_implementation
     config._attn_implementation = NAME

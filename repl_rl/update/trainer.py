@@ -1,7 +1,7 @@
-"""TRL's trainer made from a config: arguments, data, callbacks, shares of the ranks.
+"""TRL's trainer made from settings: arguments, data, callbacks, shares of the ranks.
 
-    Config, model -> TRL's GRPOConfig -> LineGRPOTrainer
-    somebody's arguments of TRL -> Config
+    settings, model -> TRL's GRPOConfig -> LineGRPOTrainer
+    somebody's arguments of TRL -> sections of a config
 
 One callback samples weights and reports the share that a step moved. Knows TRL's options. Does not
 know what the trainer does with them.
@@ -22,8 +22,7 @@ from trl.trainer.grpo_config import GRPOConfig as TRLConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from repl_rl.base.concurrency import derive_seed
-from repl_rl.config import Config
-from repl_rl.config.sections import GRPOConfig
+from repl_rl.config.sections import GRPOConfig, Settings
 from repl_rl.credit.base import Credit
 from repl_rl.errors import ConfigError
 from repl_rl.models.precision import Precision
@@ -46,28 +45,26 @@ class WeightSample:
         self._tensors = list(tensors)
         rng = torch.Generator().manual_seed(seed)
         total = sum(tensor.numel() for tensor in self._tensors)
-        self._places = [_places(one, size / max(size, total), rng) for one in self._tensors]
+        self._entries: list[torch.Tensor] = []
+        for tensor in self._tensors:
+            number = max(1, round(tensor.numel() * size / max(size, total)))
+            if number < tensor.numel():
+                entries = torch.randint(tensor.numel(), (number,), generator=rng)
+            else:
+                entries = torch.arange(tensor.numel())
+            self._entries.append(entries.to(tensor.device))
 
     def values(self) -> torch.Tensor:
         """Their values, [size], in one type."""
-        return _gather(self._tensors, self._places)
+        return self._of(self._tensors)
 
     def gradients(self) -> torch.Tensor:
         """Their gradients, [size]; 0 where a tensor has none."""
-        found = [torch.zeros_like(t) if t.grad is None else t.grad for t in self._tensors]
-        return _gather(found, self._places)
+        return self._of([torch.zeros_like(t) if t.grad is None else t.grad for t in self._tensors])
 
-
-def _places(tensor: torch.Tensor, share: float, rng: torch.Generator) -> torch.Tensor:
-    wanted = max(1, round(share * tensor.numel()))
-    if wanted >= tensor.numel():
-        return torch.arange(tensor.numel(), device=tensor.device)
-    return torch.randint(tensor.numel(), (wanted,), generator=rng).to(tensor.device)
-
-
-def _gather(tensors: list[torch.Tensor], places: list[torch.Tensor]) -> torch.Tensor:
-    pairs = zip(tensors, places, strict=True)
-    return torch.cat([one.detach().reshape(-1)[at].float() for one, at in pairs])
+    def _of(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        pairs = zip(tensors, self._entries, strict=True)
+        return torch.cat([one.detach().reshape(-1)[entries].float() for one, entries in pairs])
 
 
 class MovedWeights(TrainerCallback):
@@ -102,10 +99,10 @@ Collect = Callable[[Sequence[int], int], list[Scored]]
 
 
 def trainer_arguments(
-    config: Config, *, precision: Precision, folder: Path, device: str, ranks: Ranks
+    settings: Settings, *, precision: Precision, folder: Path, device: str, ranks: Ranks
 ) -> TRLConfig:
-    """Return TRL's arguments; raises whatever TRL raises for an option in `config.trl`."""
-    grpo = config.grpo
+    """Return TRL's arguments; raises whatever TRL raises for an option in `settings.trl`."""
+    grpo = settings.grpo
     size = rows_per_rank(grpo, num_ranks=ranks.world)
     micro = largest_divisor(size, at_most=grpo.most_rows)
     return TRLConfig(
@@ -116,8 +113,8 @@ def trainer_arguments(
         steps_per_generation=size // micro * grpo.updates_per_rollout,
         num_iterations=grpo.passes,
         num_generations=grpo.group_size,
-        max_completion_length=config.sampling.max_tokens,
-        temperature=config.sampling.temperature,
+        max_completion_length=settings.sampling.max_tokens,
+        temperature=settings.sampling.temperature,
         learning_rate=grpo.learning_rate,
         warmup_steps=grpo.warmup_steps,
         weight_decay=grpo.weight_decay,
@@ -134,15 +131,15 @@ def trainer_arguments(
         shuffle_dataset=False,
         use_cpu=device == "cpu",
         bf16=precision.update is torch.bfloat16,
-        seed=derive_seed(config.seed, "update") % 2**32,
-        save_steps=checkpoint_every(config),
-        save_total_limit=config.report.keep_checkpoints,
+        seed=derive_seed(settings.seed, "update") % 2**32,
+        save_steps=checkpoint_every(settings),
+        save_total_limit=settings.report.keep_checkpoints,
         logging_steps=1,
         # On, it would log the mean of the finite losses in place of one that is not.
         logging_nan_inf_filter=False,
         report_to="none",
         disable_tqdm=True,
-        **_passed_on(config.trl),
+        **_passed_on(settings.trl),
     )
 
 
@@ -159,8 +156,8 @@ _NEUTRAL: Mapping[str, Any] = {
 """TRL's arguments that would change what is sampled or what is left out, and their defaults."""
 
 
-def said_by(args: Any, config: Config, *, weights: torch.dtype) -> Config:
-    """`config` with what somebody's own arguments of TRL say: the way back of the above.
+def sections_by(args: Any, settings: Settings, *, weights: torch.dtype) -> dict[str, Any]:
+    """Sections of `settings` with what somebody's own arguments of TRL say: the way back.
 
     Any: TRL's GRPOConfig, which has no types. `weights` is the type of the model's. Raises
     ConfigError for arguments that cannot hold where lines are sampled.
@@ -172,18 +169,16 @@ def said_by(args: Any, config: Config, *, weights: torch.dtype) -> Config:
                 f"out, and give overrides=['sampling.engine=vllm'] for vLLM"
             )
     in_single: Any = "mixed" if args.bf16 else "float32"
-    return replace(
-        config,
-        sampling=replace(
-            config.sampling, temperature=args.temperature, max_tokens=args.max_completion_length
-        ),
-        grpo=replace(
-            config.grpo,
+    length = args.max_completion_length
+    return {
+        "sampling": replace(settings.sampling, temperature=args.temperature, max_tokens=length),
+        "grpo": replace(
+            settings.grpo,
             dtype=in_single if weights is torch.float32 else "bfloat16",
             scale=args.scale_rewards,
             loss_type=args.loss_type,
         ),
-    )
+    }
 
 
 def by_name(*given: Any, **named: Any) -> dict[str, Any]:
@@ -196,7 +191,7 @@ def make_trainer(
     model: Any,  # a PreTrainedModel
     tokenizer: Any,  # a PreTrainedTokenizerBase
     collect: Collect,
-    config: Config,
+    settings: Settings,
     credit: Credit,
     precision: Precision,
     folder: Path,
@@ -204,7 +199,7 @@ def make_trainer(
     ranks: Ranks | None = None,
     forbidden_ids: Set[int] = frozenset(),
 ) -> LineGRPOTrainer:
-    """A trainer of `config.grpo.steps` updates that keeps its checkpoints in `folder`.
+    """A trainer of `settings.grpo.steps` updates that keeps its checkpoints in `folder`.
 
     One rollout phase makes `problems_per_step * group_size` trajectories for each of the
     `updates_per_rollout` optimiser steps that it feeds, in micro-batches. Where it feeds one, the
@@ -215,9 +210,9 @@ def make_trainer(
     Trajectories are dealt out to `ranks`, those of the launcher unless given. `forbidden_ids` are
     those that the engine does not sample.
     """
-    grpo, ranks = config.grpo, launched() if ranks is None else ranks
+    grpo, ranks = settings.grpo, launched() if ranks is None else ranks
     args = trainer_arguments(
-        config, precision=precision, folder=folder, device=model.device.type, ranks=ranks
+        settings, precision=precision, folder=folder, device=model.device.type, ranks=ranks
     )
     trainer = LineGRPOTrainer(
         roll_out=lambda prompts, version: collect([int(one) for one in prompts], version),
@@ -226,7 +221,7 @@ def make_trainer(
         weighs_lines=weighs_lines(grpo, precision),
         forbidden_ids=forbidden_ids,
         ranks=ranks,
-        options=config.trl,
+        options=settings.trl,
         model=model,
         args=args,
         processing_class=tokenizer,
@@ -241,15 +236,15 @@ def make_trainer(
 
 
 def check_trl_options(
-    config: Config, *, precision: Precision, device: str, ranks: Ranks = ALONE
+    settings: Settings, *, precision: Precision, device: str, ranks: Ranks = ALONE
 ) -> None:
-    """ConfigError for what TRL would refuse of `config.trl`, once a model is loaded or before."""
-    check_fields(config.trl, TRLConfig)
-    with refusals_explained(config.trl):
+    """ConfigError for what TRL would refuse of `settings.trl`, once a model is loaded or before."""
+    check_fields(settings.trl, TRLConfig)
+    with refusals_explained(settings.trl):
         args = trainer_arguments(
-            config, precision=precision, folder=Path(), device=device, ranks=ranks
+            settings, precision=precision, folder=Path(), device=device, ranks=ranks
         )
-        if config.trl:
+        if settings.trl:
             try_optimiser(args)
 
 
@@ -265,10 +260,10 @@ def num_problems(grpo: GRPOConfig) -> int:
     return num_rollouts * grpo.updates_per_rollout * grpo.problems_per_step
 
 
-def checkpoint_every(config: Config) -> int:
+def checkpoint_every(settings: Settings) -> int:
     """Steps between two checkpoints, in whole rollouts: a run goes on with a rollout of its own."""
-    span = config.grpo.num_rollout_updates
-    return -(-config.report.checkpoint_every // span) * span
+    span = settings.grpo.num_rollout_updates
+    return -(-settings.report.checkpoint_every // span) * span
 
 
 class _Bookkeeping(TrainerCallback):

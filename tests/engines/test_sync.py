@@ -48,8 +48,10 @@ class Off(EngineWrapper):
 def load(model: Any, precision: Precision = SINGLE) -> LoadedModel:
     codec: Any = Codec()  # nothing is encoded or decoded
     return LoadedModel(
+        name="folder",
         source="folder",
         base="folder",
+        config=model.config,
         model=model,
         tokenizer=None,
         codec=codec,

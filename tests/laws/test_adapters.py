@@ -55,7 +55,7 @@ def adapter_step(
             model=model,
             tokenizer=byte_tokenizer(),
             collect=lambda numbers, _: list(group),
-            config=config,
+            settings=config,
             credit=load_credit(config.grpo),
             precision=held,
             folder=tmp_path / "checkpoints",

@@ -50,7 +50,7 @@ def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LineGRPOTrainer:
         model=model,
         tokenizer=tokenizer,
         collect=lambda _numbers, _version: [],
-        config=Config(model="m", sampling=SamplingConfig(device="cpu"), grpo=grpo),
+        settings=Config(model="m", sampling=SamplingConfig(device="cpu"), grpo=grpo),
         credit=load_credit(grpo),
         precision=Precision(),
         folder=tmp_path,

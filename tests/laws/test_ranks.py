@@ -192,19 +192,18 @@ def attempts_of(ranks: Ranks, numbers: Sequence[int], group_size: int) -> list[A
     nothing: Any = None
     task: Any = Letters()
     runtime: Any = SimpleNamespace(
-        run=run, sync=lambda _: 0.0, num_retries=0, waits=Waits(),
+        run=run, sync=lambda _: 0.0, runner=SimpleNamespace(num_retries=0, waits=Waits()),
+        ranks=ranks, interrupts=Interrupts(),
         engine=SimpleNamespace(num_sampled=0, busy_s=0.0, prefix_tokens=(0, 0)),
     )  # fmt: skip
     training = Training(
-        Config(grpo=GRPOConfig(group_size=group_size)),
-        ProblemSequence(task, seed=0),
-        nothing,
-        runtime,
-        SILENT,
+        settings=Config(grpo=GRPOConfig(group_size=group_size)),
+        problems=ProblemSequence(task, seed=0),
+        held_out=nothing,
+        runtime=runtime,
+        progress=SILENT,
         credit=load_credit(GRPOConfig(group_size=group_size)),
         sink=None,
-        interrupts=Interrupts(),
-        ranks=ranks,
     )
     with pytest.raises(Enough):
         training.collect(numbers, 5)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from repl_rl.base.concurrency import Interrupts
 from repl_rl.credit.importance import divergence
 from repl_rl.records import OutcomeKind, Scored
 
@@ -50,7 +49,7 @@ def test_a_step_that_teaches_nothing_is_reported(
     update: Any = None  # nothing is shown
     state: Any = type("State", (), {"global_step": 3, "max_steps": 9})()
     control: Any = None
-    StepCallback(training, update, Interrupts()).on_log(None, state, control, logs=logs)
+    StepCallback(training, update).on_log(None, state, control, logs=logs)
     assert reported == [3]
 
 

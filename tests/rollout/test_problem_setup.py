@@ -11,13 +11,14 @@ import pytest
 
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
+from repl_rl.progress import ignore
 from repl_rl.records import Attempt, Problem, Reward, Split, Verdict
 from repl_rl.rollout.kernels import kernel_for
 from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.tasks.base import Script, make_prompt
-from repl_rl.training.starter import demonstrate
+from repl_rl.training.starter import Recipe, collect
 from repl_rl.transcript.conventions import IPYTHON
 from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec
@@ -82,7 +83,8 @@ def run_one(kernels: FakeKernels) -> None:
 
 
 def show_one(kernels: FakeKernels) -> None:
-    asyncio.run(demonstrate(Bound(), kernels, PYTHON, count=1, seed=0, max_in_flight=1))
+    recipe = Recipe(num_demonstrations=1)
+    asyncio.run(collect(Bound(), kernels, recipe, max_in_flight=1, update=ignore))
 
 
 def test_a_kernel_has_run_the_bindings_of_its_problem() -> None:

@@ -82,8 +82,8 @@ def evaluated(model: Path, given: Mapping[str, Any], *, samples: int = 2) -> Eva
 def mine(place: Path, evaluation: Evaluation, given: Mapping[str, Any]) -> dict[str, Any]:
     """A task of the harness: the same problems in the same order, as often."""
     plan = plan_of_model(evaluation.policy, given)
-    config = evaluation.config
-    drawn = held_out_attempts(plan.task, count=config.eval.problems, seed=config.seed)
+    of = evaluation.plan
+    drawn = held_out_attempts(plan.task, count=of.eval.problems, seed=of.seed)
     rows = [
         {"question": one.problem.statement, "answer": one.problem.meta["value"]} for one in drawn
     ]

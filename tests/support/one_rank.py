@@ -43,7 +43,7 @@ def main(model: str, scored: str, output: str, settings: str) -> None:
             model=Qwen3ForCausalLM.from_pretrained(model),
             tokenizer=byte_tokenizer(),
             collect=collect,
-            config=config,
+            settings=config,
             credit=load_credit(config.grpo),
             precision=Precision(),
             folder=Path(output) / str(number),

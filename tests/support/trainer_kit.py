@@ -146,7 +146,7 @@ def take_step(
         model=_on(device, Qwen3ForCausalLM.from_pretrained(folder)),
         tokenizer=byte_tokenizer(),
         collect=lambda numbers, _: list(scored),
-        config=config,
+        settings=config,
         credit=load_credit(config.grpo),
         precision=precision(config, HF(), device="cpu"),
         folder=output,

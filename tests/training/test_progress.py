@@ -60,9 +60,12 @@ def test_rollouts_say_how_fast_they_come_before_the_first_has_ended(
 
 def test_each_micro_batch_moves_the_bar_of_the_update_and_a_step_that_of_the_training() -> None:
     moves: list[object] = []
-    training: Any = SimpleNamespace(micro_batch_done=lambda: moves.append("micro-batch"))
+    training: Any = SimpleNamespace(
+        micro_batch_done=lambda: moves.append("micro-batch"),
+        runtime=SimpleNamespace(interrupts=Interrupts()),
+    )
     update: Any = moves.append
-    callback: Any = StepCallback(training, update, Interrupts())
+    callback: Any = StepCallback(training, update)
     state = SimpleNamespace(global_step=3)
     callback.on_substep_end(None, state, None)
     callback.on_step_end(None, state, None)

@@ -212,8 +212,8 @@ def test_the_end_of_a_run_pushes_its_weights_or_warns(
     hub.statuses["commit/main"] = status
     run = ended_run(tmp_path / "run", "report.hub=me/it")
     shown = io.StringIO()
-    config = Config(model="m", report=ReportConfig(hub="me/it", curve=False))
-    end(run, config, Screen(Console(file=shown, width=300)), is_merged=False)
+    report = ReportConfig(hub="me/it", curve=False)
+    end(run, report, Screen(Console(file=shown, width=300)), is_merged=False)
     last = shown.getvalue().splitlines()[-1]
     final = run / "checkpoints" / "final"
     assert (final / "README.md").is_file()
@@ -233,5 +233,5 @@ def test_without_the_setting_nothing_is_asked(hub: PushHub, tmp_path: Path) -> N
     from repl_rl.training.train import end
 
     run = ended_run(tmp_path / "run")
-    end(run, Config(model="m", report=ReportConfig(curve=False)), SILENT, is_merged=False)
+    end(run, ReportConfig(curve=False), SILENT, is_merged=False)
     assert hub.asked == []

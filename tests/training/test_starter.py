@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from repl_rl.config.sections import STARTER_PRESET, SandboxConfig
 from repl_rl.progress import Note, ignore
-from repl_rl.records import Split, Trajectory
+from repl_rl.records import Split, StopReason, Trajectory
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.training.starter import (
@@ -61,7 +61,9 @@ def test_a_demonstration_is_the_prompt_then_lines_and_what_really_came_back(
     for trajectory in demonstrations:
         parts = list(pieces(trajectory))
         assert parts[0] == (trajectory.prompt_text, False)
-        assert [is_sampled for _, is_sampled in parts[1:]].count(True) == len(trajectory.lines)
+        num_sampled = [is_sampled for _, is_sampled in parts[1:]].count(True)
+        gives_up = trajectory.stop_reason is StopReason.EOS
+        assert num_sampled == len(trajectory.lines) + gives_up
         assert all(text.endswith((">>>", "...")) for text, sampled in parts if not sampled)
 
 

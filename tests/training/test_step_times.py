@@ -93,13 +93,13 @@ class Told(Ranks):
         return [*rows, *self.left]
 
 
-def a_runtime(**engine: Any) -> Any:
+def a_runtime(rank: int, **engine: Any) -> Any:
     return SimpleNamespace(
+        ranks=Told(rank=rank, world=2),
         engine=SimpleNamespace(
             **{"num_sampled": 0, "busy_s": 0.0, "prefix_tokens": (0, 0)} | engine
         ),
-        waits=Waits(),
-        num_retries=0,
+        runner=SimpleNamespace(waits=Waits(), num_retries=0),
     )
 
 
@@ -111,13 +111,13 @@ def test_what_rollouts_took_is_counted_over_all_processes(
     """Two engines, of 100 tokens in 2 s and 30 in 3 s, in rollouts of 4 s."""
     clock = iter([0.0, 0.0, 4.0, 4.0])
     monkeypatch.setattr("repl_rl.training.steps.time.monotonic", lambda: next(clock))
-    runtimes = [a_runtime(), a_runtime()]
-    counted = [RolloutCounts(runtimes[i], Told(rank=i, world=2)) for i in (0, 1)]
+    runtimes = [a_runtime(0), a_runtime(1)]
+    counted = [RolloutCounts(runtime) for runtime in runtimes]
     made = ((100, 2.0, (30, 60), 1, 10.0), (30, 3.0, (10, 20), 2, 90.0))
     for runtime, (sampled, busy_s, prefix, retries, start_ms) in zip(runtimes, made, strict=True):
         runtime.engine = SimpleNamespace(num_sampled=sampled, busy_s=busy_s, prefix_tokens=prefix)
-        runtime.num_retries = retries
-        runtime.waits.starts_ms, runtime.waits.verdicts_ms = [start_ms], [2 * start_ms]
+        runtime.runner.num_retries, waits = retries, runtime.runner.waits
+        waits.starts_ms, waits.verdicts_ms = [start_ms], [2 * start_ms]
     trajectory = make_trajectory([(" b\n", OutcomeKind.OK_OUTPUT, "1\n>>>")])
     assert counted[1].metrics([], []) == {}
     found = counted[0].metrics([make_scored(trajectory, 0.0)], [1.0])

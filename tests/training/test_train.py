@@ -36,6 +36,8 @@ from repl_rl.training.eval_job import Evaluation
 from repl_rl.training.evaluate import HeldOut, held_out_attempts, report
 from repl_rl.training.steps import ProblemSequence, StepCallback, Training
 from repl_rl.training.train import train as train_plan
+from repl_rl.transcript.tokens import ByteCodec
+from repl_rl.update.ranks import ALONE
 from repl_rl.viewer.show.display import Screen
 
 pytestmark = pytest.mark.slow
@@ -114,12 +116,13 @@ def trained(
     run: Callable[[Sequence[Attempt]], list[Scored]],
     *,
     keep_best: Callable[[], None] | None = None,
-    rates: Mapping[int, float] | None = None,
+    rates: dict[int, float] | None = None,
     attempts: Sequence[Attempt] = (ATTEMPT,),
 ) -> tuple[Training, HeldOut, Rows, io.StringIO]:
     runtime: Any = SimpleNamespace(
         engine=SimpleNamespace(num_sampled=0, busy_s=0.0, prefix_tokens=(0, 0)),
-        waits=Waits(), num_retries=0, decode=None,
+        runner=SimpleNamespace(waits=Waits(), num_retries=0), ranks=ALONE, interrupts=Interrupts(),
+        loaded=SimpleNamespace(codec=ByteCodec()),
         run=lambda attempts, **_: run(attempts), sync=lambda _: 0.0, sleep=lambda: None,
     )  # fmt: skip
     rows: Rows = []
@@ -129,14 +132,14 @@ def trained(
     )
     out = io.StringIO()
     problems = ProblemSequence(few(train="abc"), seed=0)
-    screen, interrupts = Screen(Console(file=out)), Interrupts()
+    screen = Screen(Console(file=out))
     held_out = HeldOut(
-        attempts, runtime, screen,
-        sink=sink, interrupts=interrupts, rates=rates or {}, keep_best=keep_best,
+        attempts=attempts, runtime=runtime, progress=screen, sink=sink,
+        rates=rates or {}, keep_best=keep_best,
     )  # fmt: skip
     training = Training(
-        config, problems, held_out, runtime, screen,
-        credit=load_credit(config.grpo), sink=sink, interrupts=interrupts,
+        settings=config, problems=problems, held_out=held_out, runtime=runtime, progress=screen,
+        credit=load_credit(config.grpo), sink=sink,
     )  # fmt: skip
     return training, held_out, rows, out
 
@@ -174,24 +177,24 @@ def test_where_no_problem_is_asked_nothing_is_measured_written_or_kept() -> None
 
 def test_a_measurement_on_record_whose_file_is_gone_stops_no_run(tmp_path: Path) -> None:
     _, held_out, rows, _ = trained(Config(), lambda _: [], rates={0: 0.5})
-    folder: Any = held_out._sink.folder  # type: ignore[union-attr]
+    folder: Any = held_out.sink.folder  # type: ignore[union-attr]
     folder.trajectories = lambda name: tmp_path / name
     assert held_out.measure(0) is None
     assert rows == []
 
 
 def test_facts_count_the_problems_that_were_asked_not_those_that_were_wanted(train: Train) -> None:
-    scored = train(Config())[0]._runtime.run([]) * 3
-    config = Config(eval=EvalConfig(problems=200))
+    scored = train(Config())[0].runtime.run([]) * 3
+    plan = make_plan(Config(eval=EvalConfig(problems=200)))
     found = Evaluation(
-        config=config, policy="p", samples=3, scored=scored, report=report(scored), output=None
+        plan=plan, policy="p", samples=3, scored=scored, report=report(scored), output=None
     )
     assert (found.facts()["problems"], found.facts()["total"]) == (1, 3)
 
 
 def test_a_measurement_of_no_problem_is_not_spoken_of_between_steps(train: Train) -> None:
     config = Config(model="m", eval=EvalConfig(problems=0, every=1))
-    scored = train(config)[0]._runtime.run([])
+    scored = train(config)[0].runtime.run([])
     training, _, rows, out = trained(config, lambda _: scored, attempts=())
     training.collect([0], 1)
     training.log(1, 2, {"loss": 0.0})
@@ -244,9 +247,8 @@ def test_the_weights_that_did_best_are_kept_the_first_ones_apart(
 def test_a_signal_waits_until_a_rollout_is_used_up(train: Train) -> None:
     training, *_ = train(TWICE)
     training.collect([0], 2)
-    interrupts = Interrupts()
-    interrupts._is_asked = True
-    callback: Any = StepCallback(training, lambda *_: None, interrupts)
+    training.runtime.interrupts._is_asked = True
+    callback: Any = StepCallback(training, lambda *_: None)
     control = SimpleNamespace(should_save=False, should_training_stop=False)
     callback.on_step_end(None, SimpleNamespace(global_step=3), control)
     assert not control.should_training_stop
@@ -260,7 +262,7 @@ def test_a_run_that_diverged_ends_and_says_where(name: str, value: float | None)
     logged: list[int] = []
     training: Any = SimpleNamespace(log=lambda step, *_: logged.append(step))
     update: Any = None  # nothing is shown
-    callback: Any = StepCallback(training, update, Interrupts())
+    callback: Any = StepCallback(training, update)
     state = SimpleNamespace(global_step=3, max_steps=9)
     callback.on_log(None, state, None, logs={"loss": 0.1, "grad_norm": 1.0})
     message = rf"diverged at step 3: the {name} is not finite; lower grpo\.learning_rate"

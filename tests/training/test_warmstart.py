@@ -41,7 +41,7 @@ from repl_rl.runs.resume import begun, newest_run
 from repl_rl.runs.trajectory_file import append
 from repl_rl.training.lessons import Gathering, name_held_out
 from repl_rl.training.sources import Sources, adapted, check_sources
-from repl_rl.training.warmstart import _keep
+from repl_rl.training.warmstart import _save
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec
@@ -91,7 +91,7 @@ def test_an_adapter_leaves_its_base_bit_for_bit_and_final_is_their_sum(
     assert all("lora_" in name for name in moved)
 
     folder = RunFolder(tmp_path / "run")
-    _keep(folder, loaded)
+    _save(folder, loaded)
     final = load_model(
         str(folder.final_checkpoint), device=torch.device("cpu"), precision=Precision()
     )
@@ -165,11 +165,13 @@ class FakeRuntime:
     context_tokens = 4096
 
     def __init__(self, plan: Plan) -> None:
-        self._task = plan.task
+        self.plan = plan
+        self.env = SimpleNamespace(format=PYTHON)
+        self.loaded = SimpleNamespace(codec=ByteCodec())
 
     def sampling_by(self, sampler: ScriptSampler) -> Any:
         runner = RolloutRunner(
-            task=self._task,
+            task=self.plan.task,
             fmt=PYTHON,
             sampler=sampler,
             kernels=FakeKernels(ANSWERS),
@@ -186,10 +188,9 @@ def reward(trajectory: Trajectory, verdict: Verdict | None) -> Reward:
 
 
 def gathering(plan: Plan, held_out: Sequence[Attempt] = ()) -> Gathering:
-    loaded: Any = SimpleNamespace(chat_template=None, codec=ByteCodec())
     runtime: Any = FakeRuntime(plan)
     screen = Screen(Console(file=io.StringIO()))
-    return Gathering(plan, runtime, loaded, screen, held_out=held_out)
+    return Gathering(runtime, screen, held_out=held_out)
 
 
 def stored(plan: Plan, path: Path, *lines: Sequence[str]) -> list[Scored]:

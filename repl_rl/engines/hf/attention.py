@@ -13,7 +13,7 @@ keys for the query heads that share them: here such heads become further queries
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -52,10 +52,10 @@ NAME = "repl_rl_rows"
 _in_view: Sequence[RowRun] = ()
 
 
-def install() -> None:
-    """Register the attention under its name; a second call does nothing."""
-    AttentionInterface.register(NAME, attend)
-    AttentionMaskInterface.register(NAME, sdpa_mask)
+def register(name: str, attend: Callable[..., tuple[torch.Tensor, None]]) -> None:
+    """Let models attend by this function, with the masks of `sdpa`; a second call does nothing."""
+    AttentionInterface.register(name, attend)
+    AttentionMaskInterface.register(name, sdpa_mask)
 
 
 @contextlib.contextmanager

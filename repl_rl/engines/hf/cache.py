@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,54 +28,24 @@ from repl_rl.models.shape import attention_windows
 # B rows of a forward, Q new tokens per row, H key-value heads, K keys in view, D head dimension
 
 
-class _RowLayer(CacheLayerMixin):
-    """Keys and values of one layer, [rows, H, capacity + 1, D]; the last column takes padding."""
+class KeyLayer(CacheLayerMixin):
+    """Keys and values of one layer, [rows, H, columns, D]; the last column takes padding."""
 
-    def __init__(self, cache: RowCache) -> None:
+    def __init__(self, cache: KeyCache) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # untyped upstream
         self._cache = cache
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        self.keys = self._allocate(key_states)
-        self.values = self._allocate(value_states)
+        self.keys, self.values = self._cache.zeros(key_states), self._cache.zeros(value_states)
         self.is_initialized = True
 
-    def _allocate(self, like: torch.Tensor) -> torch.Tensor:
-        shape = (self._cache.num_rows, like.shape[1], self._cache.capacity + 1, like.shape[3])
-        return torch.zeros(shape, dtype=self._cache.kept_in or like.dtype, device=like.device)
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write (B, H, Q, D) states at their positions; keys and values of the rows, (B, H, K, D).
-
-        Those of all rows, in place, where the view is a whole one.
-        """
+    def tensors(self, *states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return keys and values, with room for states like these."""
         if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
+            self.lazy_initialization(*states)
         assert self.keys is not None
         assert self.values is not None
-        rows, positions, num_keys = self._cache.rows, self._cache.positions, self._cache.num_keys
-        self.keys[rows, :, positions] = key_states.transpose(1, 2).to(self.keys.dtype)
-        self.values[rows, :, positions] = value_states.transpose(1, 2).to(self.values.dtype)
-        if self._cache.is_whole:
-            return self.keys, self.values
-        return self.keys[rows[:, 0], :, :num_keys], self.values[rows[:, 0], :, :num_keys]
-
-    def copy(self, source: int, target: int, num_keys: int) -> None:
-        for held in (self.keys, self.values):
-            assert held is not None
-            held[target, :, :num_keys] = held[source, :, :num_keys]
-
-    def grow(self) -> None:
-        if not self.is_initialized:
-            return
-        assert self.keys is not None
-        assert self.values is not None
-        for name, old in (("keys", self.keys), ("values", self.values)):
-            new = self._allocate(old)
-            new[:, :, : old.shape[2] - 1] = old[:, :, :-1]
-            setattr(self, name, new)
+        return self.keys, self.values
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self._cache.num_keys, 0
@@ -86,28 +57,100 @@ class _RowLayer(CacheLayerMixin):
         return self._cache.capacity
 
 
-class RowCache(Cache):
-    """All layers' rows. `view` says what the next forward works on, `mask` what its tokens see.
+class KeyCache(Cache):
+    """All layers' keys and values, in `dtype`.
 
-    Keys and values are stored in `dtype`; None: as they come, which may be float32 under autocast,
-    since rotary positions are computed in it.
+    None: as they come, which may be float32 under autocast, since rotary positions are computed in
+    it.
     """
+
+    capacity: int
+    """Columns that tokens may have."""
+    num_keys: int
+    """Columns in sight of the next forward."""
+
+    def __init__(
+        self, config: Any, *, num_rows: int, num_columns: int, dtype: torch.dtype | None
+    ) -> None:
+        self.kept_in = dtype  # not `dtype`: accelerate takes what has one for a tensor
+        self.num_rows = num_rows
+        self.num_columns = num_columns
+        self._config = config.get_text_config()
+        self._windows = attention_windows(config)
+        self._layers = [self.make_layer() for _ in range(self._config.num_hidden_layers)]
+        super().__init__(layers=list(self._layers))
+
+    def make_layer(self) -> KeyLayer:
+        """Make a layer of the kind that this cache has."""
+        raise NotImplementedError
+
+    def zeros(self, like: torch.Tensor) -> torch.Tensor:
+        """Room for states (B, H, Q, D) of every row and column."""
+        shape = (self.num_rows, like.shape[1], self.num_columns, like.shape[3])
+        return torch.zeros(shape, dtype=self.kept_in or like.dtype, device=like.device)
+
+    def held(self) -> Iterator[torch.Tensor]:
+        """Keys and values of each layer that has any."""
+        for layer in self._layers:
+            yield from (one for one in (layer.keys, layer.values) if one is not None)
+
+    def copy(self, source: int, target: int, *, num_keys: int) -> None:
+        """Give the row `target` the first keys and values that the row `source` holds."""
+        for held in self.held():
+            held[target, :, :num_keys] = held[source, :, :num_keys]
+
+    def seen(self, at: torch.Tensor, columns: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+        """Kinds of layers, and for each whether tokens at a position see these columns (K,)."""
+        for kind, window in self._windows.items():
+            seen = columns <= at
+            if window is not None and window < len(columns):
+                seen = seen & (columns > at - window)
+            yield kind, seen
+
+
+Masks = torch.Tensor | dict[str, torch.Tensor]
+"""A mask, or where a model has two kinds of layers one for each kind."""
+
+
+def for_model(masks: dict[str, torch.Tensor]) -> Masks:
+    """Masks in the form that a model takes."""
+    return masks if len(masks) > 1 else masks.popitem()[1]
+
+
+class _RowLayer(KeyLayer):
+    _cache: RowCache
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write (B, H, Q, D) states at their positions; keys and values of the rows, (B, H, K, D).
+
+        Those of all rows, in place, where the view is a whole one.
+        """
+        keys, values = self.tensors(key_states, value_states)
+        rows, positions, num_keys = self._cache.rows, self._cache.positions, self._cache.num_keys
+        keys[rows, :, positions] = key_states.transpose(1, 2).to(keys.dtype)
+        values[rows, :, positions] = value_states.transpose(1, 2).to(values.dtype)
+        if self._cache.is_whole:
+            return keys, values
+        return keys[rows[:, 0], :, :num_keys], values[rows[:, 0], :, :num_keys]
+
+
+class RowCache(KeyCache):
+    """All layers' rows. `view` says what the next forward works on, `mask` what its tokens see."""
 
     def __init__(
         self, config: Any, *, num_rows: int, capacity: int, dtype: torch.dtype | None = None
     ) -> None:
-        # Not `dtype`: accelerate takes what has one for a tensor.
-        self.kept_in = dtype
-        self._config = config.get_text_config()
-        self._windows = attention_windows(config)
-        self.num_rows = num_rows
         self.capacity = capacity
         self.rows = torch.empty(0, dtype=torch.long)  # (1, Q) or (B, 1)
         self.positions = torch.empty(0, dtype=torch.long)  # (B, Q)
         self.num_keys = 0
         self.is_whole = False
-        self._row_layers = [_RowLayer(self) for _ in range(self._config.num_hidden_layers)]
-        super().__init__(layers=list(self._row_layers))
+        super().__init__(config, num_rows=num_rows, num_columns=capacity + 1, dtype=dtype)
+
+    def make_layer(self) -> KeyLayer:
+        return _RowLayer(self)
 
     def view(
         self, rows: torch.Tensor, positions: torch.Tensor, *, num_keys: int, is_whole: bool
@@ -120,41 +163,35 @@ class RowCache(Cache):
         self.rows, self.positions, self.num_keys = rows, positions, num_keys
         self.is_whole = is_whole
 
-    def copy(self, source: int, target: int, *, num_keys: int) -> None:
-        """Give the row `target` the first keys and values that the row `source` holds."""
-        for layer in self._row_layers:
-            layer.copy(source, target, num_keys)
-
-    def mask(
-        self, positions: torch.Tensor, *, dtype: torch.dtype
-    ) -> torch.Tensor | dict[str, torch.Tensor]:
+    def mask(self, positions: torch.Tensor, *, dtype: torch.dtype) -> Masks:
         """The keys in sight that tokens at `positions` (B, Q) see, (B, 1, Q, K).
 
         In the form that the model's attention takes; by kind of layer where it has two kinds.
         """
-        at = positions[:, None, :, None]
-        keys = torch.arange(self.num_keys, device=positions.device)
-        masks = {}
-        for kind, window in self._windows.items():
-            seen = keys <= at
-            if window is not None and window < self.num_keys:
-                seen = seen & (keys > at - window)
-            if self._config._attn_implementation == "eager":
-                # Added to the scores: a boolean mask would hide nothing.
+        columns = torch.arange(self.num_keys, device=positions.device)
+        masks = dict(self.seen(positions[:, None, :, None], columns))
+        if self._config._attn_implementation == "eager":
+            # Added to the scores: a boolean mask would hide nothing.
+            for kind, seen in masks.items():
                 bias = torch.zeros_like(seen, dtype=dtype)
-                seen = bias.masked_fill(~seen, torch.finfo(dtype).min)
-            masks[kind] = seen
-        return masks if len(masks) > 1 else masks.popitem()[1]
+                masks[kind] = bias.masked_fill(~seen, torch.finfo(dtype).min)
+        return for_model(masks)
 
     def grow(self, capacity: int) -> None:
         """Make room for longer rows; what they hold stays."""
-        self.capacity = capacity
-        for layer in self._row_layers:
-            layer.grow()
+        self.capacity, self.num_columns = capacity, capacity + 1
+        for layer in self._layers:
+            if layer.is_initialized:
+                layer.keys, layer.values = map(self._wider, layer.tensors())
+
+    def _wider(self, old: torch.Tensor) -> torch.Tensor:
+        new = self.zeros(old)
+        new[:, :, : old.shape[2] - 1] = old[:, :, :-1]
+        return new
 
     def reset(self) -> None:
         """Give the memory back; the next forward takes it anew, all zeros."""
-        for layer in self._row_layers:
+        for layer in self._layers:
             layer.keys = layer.values = None
             layer.is_initialized = False
 

@@ -101,7 +101,7 @@ class HFEngine:
         """Tokens of prefixes, as in `BusyEngine.prefix_tokens`."""
         text = model.config.get_text_config()
         self._reads_in_place = text._attn_implementation == "sdpa"
-        row_attention.install()
+        row_attention.register(row_attention.NAME, row_attention.attend)
         # The type makes no difference to how a model treats keys, only to rounding.
         self._compute_in(torch.float32 if model.dtype is torch.float32 else dtype)
         try:
@@ -281,7 +281,10 @@ class HFEngine:
         try:
             while self._admit():
                 if self._steps is not None:
-                    await self._fixed_step(self._steps)
+                    for row, token, logprob in await self._steps.step(self._rows, self._prompts):
+                        if not math.isfinite(logprob):
+                            raise FloatingPointError(NOT_FINITE)
+                        self._take(row, token, logprob)
                 else:
                     # Given back before anything is awaited: the event loop may stop there while
                     # the trainer is at work on the model.
@@ -294,13 +297,6 @@ class HFEngine:
         # A model may raise anything, and a line that nobody answers would wait for ever.
         except Exception as error:  # noqa: BLE001
             self._fail(EngineError(f"the model's forward failed: {error!r}"))
-
-    async def _fixed_step(self, steps: Steps) -> None:
-        """A step of fixed shape, in the copy that `steps` has of the model."""
-        for row, token, logprob in await steps.step(self._rows, self._prompts):
-            if not math.isfinite(logprob):
-                raise FloatingPointError(NOT_FINITE)
-            self._take(row, token, logprob)
 
     def _make_room(self, num_tokens: int) -> None:
         """Let the rows of fixed steps have so many tokens, or do without such steps."""
@@ -434,7 +430,9 @@ class HFEngine:
         device = self._model.device
         longest = max(map(len, ids))
         if longest > self._cache.capacity:
-            self._grow(longest)
+            # At least doubled: each column is copied about once, however long the rows become.
+            most = min(2 * self._cache.capacity, self._row_tokens)
+            self._cache.grow(max(up_to_multiple(longest, COLUMNS), most))
         batch = self._laid_out(
             [BatchPart(row.index, len(row.cached), one) for row, one in zip(rows, ids, strict=True)]
         )
@@ -470,11 +468,6 @@ class HFEngine:
             if is_cpu or len(batch.runs) <= _FEW_RUNS:
                 return batch
         return padded(parts, spare=spare)
-
-    def _grow(self, num_keys: int) -> None:
-        """Double the columns: each is copied about once, however long the rows become."""
-        needed = up_to_multiple(num_keys, COLUMNS)
-        self._cache.grow(max(needed, min(2 * self._cache.capacity, self._row_tokens)))
 
     def _take(self, row: CacheRow, token: int, logprob: float) -> None:
         request = row.request

@@ -21,12 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.cache_utils import Cache, CacheLayerMixin
-from transformers.masking_utils import sdpa_mask
 
+from repl_rl.engines.hf.cache import KeyCache, KeyLayer, Masks, for_model
 from repl_rl.models.policy import Policy
-from repl_rl.models.shape import attention_windows
 
 # T tokens of a step, H heads, KV heads of keys, K columns, D head dimension
 
@@ -74,12 +71,6 @@ def in_view(view: View) -> Iterator[None]:
         _view = None
 
 
-def install() -> None:
-    """Register the attention under its name; a second call does nothing."""
-    AttentionInterface.register(NAME, attend)
-    AttentionMaskInterface.register(NAME, sdpa_mask)
-
-
 def attend(
     module: torch.nn.Module,
     query: torch.Tensor,  # (1, H, T, D)
@@ -118,90 +109,49 @@ def attend(
     return (found[0] if len(found) == 1 else torch.cat(found))[None], None
 
 
-class _StepLayer(CacheLayerMixin):
-    """Keys and values of one layer, [rows, KV, K, D]."""
-
-    def __init__(self, cache: StepCache) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # untyped upstream
-        self._cache = cache
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        self.keys, self.values = (self._cache.zeros(one) for one in (key_states, value_states))
-        self.is_initialized = True
-
+class _StepLayer(KeyLayer):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write (1, KV, T, D) states at their places; keys and values of all rows, as they lie."""
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        assert self.keys is not None
-        assert self.values is not None
+        keys, values = self.tensors(key_states, value_states)
         assert _view is not None
         at = (_view.row, slice(None), _view.column)
-        self.keys[at] = key_states[0].transpose(0, 1).to(self.keys.dtype)
-        self.values[at] = value_states[0].transpose(0, 1).to(self.values.dtype)
-        return self.keys, self.values
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self._cache.num_columns, 0
-
-    def get_seq_length(self) -> int:
-        return self._cache.num_columns
-
-    def get_max_length(self) -> int:
-        return self._cache.num_columns
+        keys[at] = key_states[0].transpose(0, 1).to(keys.dtype)
+        values[at] = value_states[0].transpose(0, 1).to(values.dtype)
+        return keys, values
 
 
-class StepCache(Cache):
+class StepCache(KeyCache):
     """All layers' keys and values. The last column of a row takes what has no meaning."""
 
+    kept_in: torch.dtype
+
     def __init__(self, config: Any, *, num_rows: int, num_columns: int, dtype: torch.dtype) -> None:
-        self.kept_in = dtype  # see `RowCache`
-        self.num_rows = num_rows
-        self.num_columns = num_columns
-        self._windows = attention_windows(config)
-        num_layers = config.get_text_config().num_hidden_layers
-        self._step_layers = [_StepLayer(self) for _ in range(num_layers)]
-        super().__init__(layers=list(self._step_layers))
+        super().__init__(config, num_rows=num_rows, num_columns=num_columns, dtype=dtype)
+        self.capacity = self.num_keys = num_columns
 
-    def zeros(self, like: torch.Tensor) -> torch.Tensor:
-        """Room for states (1, KV, T, D) of every row and column."""
-        shape = (self.num_rows, like.shape[1], self.num_columns, like.shape[3])
-        return torch.zeros(shape, dtype=self.kept_in, device=like.device)
+    def make_layer(self) -> KeyLayer:
+        return _StepLayer(self)
 
-    def masks(
-        self, position: torch.Tensor, columns: torch.Tensor
-    ) -> torch.Tensor | dict[str, torch.Tensor]:
+    def masks(self, position: torch.Tensor, columns: torch.Tensor) -> Masks:
         """Masks: what is added to scores of tokens at `position` (T,) for `columns` (K,),
         (1, 1, T, K); by kind of layer where a model has two."""
-        at, masks = position[:, None], {}
         shown = torch.zeros((), dtype=self.kept_in, device=position.device)
         hidden = torch.full_like(shown, torch.finfo(self.kept_in).min)
-        for kind, window in self._windows.items():
-            seen = columns <= at
-            if window is not None and window < self.num_columns:
-                seen = seen & (columns > at - window)
-            masks[kind] = torch.where(seen, shown, hidden)[None, None]
-        return masks if len(masks) > 1 else masks.popitem()[1]
-
-    def _held(self) -> Iterator[torch.Tensor]:
-        for layer in self._step_layers:
-            yield from (one for one in (layer.keys, layer.values) if one is not None)
-
-    def copy(self, source: int, target: int, *, num_keys: int) -> None:
-        """Give the row `target` the first keys and values that the row `source` holds."""
-        for held in self._held():
-            held[target, :, :num_keys] = held[source, :, :num_keys]
+        kinds = self.seen(position[:, None], columns)
+        return for_model(
+            {kind: torch.where(seen, shown, hidden)[None, None] for kind, seen in kinds}
+        )
 
     def clear(self) -> None:
         """Zeros everywhere: a mask does not hide a NaN."""
-        for held in self._held():
+        for held in self.held():
             held.zero_()
 
     @property
     def num_bytes(self) -> int:
-        return sum(held.nbytes for held in self._held())
+        return sum(held.nbytes for held in self.held())
 
 
 class Read(NamedTuple):

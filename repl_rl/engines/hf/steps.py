@@ -19,9 +19,10 @@ from typing import Any
 
 import torch
 
+from repl_rl.engines.hf.attention import register
 from repl_rl.engines.hf.batch import COLUMNS, up_to_multiple
 from repl_rl.engines.hf.cache import CacheRow, Prompts
-from repl_rl.engines.hf.fixed_step import NAME, Draw, FixedStep, Read, Shape, StepCache, install
+from repl_rl.engines.hf.fixed_step import NAME, Draw, FixedStep, Read, Shape, StepCache, attend
 from repl_rl.models.policy import Policy
 from repl_rl.models.weights import inner_model, named_weights
 
@@ -83,7 +84,7 @@ class Steps:
     def __init__(
         self, model: Any, policy: Policy, *, num_rows: int, num_tokens: int, dtype: torch.dtype
     ) -> None:
-        install()
+        register(NAME, attend)
         self._model = model
         self._device: torch.device = model.device
         self._policy = policy

@@ -73,7 +73,8 @@ class Replica:
         self._label: str | None = _INITIAL
         """Label of the weights that it should have; None if the server gives no label."""
         self._confirmed_at = -math.inf
-        self._is_settled = _settled()
+        self._is_settled = asyncio.Event()
+        self._is_settled.set()
         self._num_failures = 0
         """Failed updates; after one nobody knows what weights it has."""
 
@@ -158,7 +159,8 @@ class Replica:
         self.num_in_flight += 1
         try:
             await self._is_settled.wait()
-            await self._check_label()
+            if time.monotonic() - self._confirmed_at >= _TRUST_S:
+                await self.confirm()
             return await self._sample(ids, params, timeout_s)
         finally:
             self.num_in_flight -= 1
@@ -181,10 +183,6 @@ class Replica:
     ) -> Sampled:
         body = {"token_ids": ids, "sampling_params": params}
         return _sampled(await self._ask("POST", _GENERATE, json=body, timeout_s=timeout_s))
-
-    async def _check_label(self) -> None:
-        if time.monotonic() - self._confirmed_at >= _TRUST_S:
-            await self.confirm()
 
     async def confirm(self) -> None:
         """Unavailable if it was started anew since it got weights, or has another run's."""
@@ -290,12 +288,6 @@ class Replica:
             return response.json()
         except (ValueError, RecursionError):
             raise Unavailable(f"{path} answers no JSON") from None
-
-
-def _settled() -> asyncio.Event:
-    event = asyncio.Event()
-    event.set()
-    return event
 
 
 def check_settings(urls: Sequence[str], *, temperature: float) -> None:

@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence, Set
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
@@ -51,8 +52,7 @@ class VLLMServerEngine:
 
     Servers are checked before the first line, or by `open`. New weights pass through a folder in
     `weights_dir` (the system's folder for temporary files unless given), which must be the same
-    folder for the servers. A line that has not come after `line_timeout_s` is an error, and so are
-    weights that have not arrived after `sync_timeout_s`.
+    folder for the servers. A line that has not come after `line_timeout_s` is an error.
     """
 
     def __init__(
@@ -67,7 +67,6 @@ class VLLMServerEngine:
         forbidden_ids: Set[int] = frozenset(),
         weights_dir: Path | None = None,
         line_timeout_s: float = 300.0,
-        sync_timeout_s: float = 600.0,
     ) -> None:
         check_settings(urls, temperature=temperature)
         self._newline_ids = newline_ids
@@ -77,7 +76,6 @@ class VLLMServerEngine:
         self._forbidden_ids = forbidden_ids
         self._row_tokens = row_tokens
         self._line_timeout_s = line_timeout_s
-        self._sync_timeout_s = sync_timeout_s
         self._weights_dir = weights_dir
         self._folder: Path | None = None
         self._params = {
@@ -110,7 +108,10 @@ class VLLMServerEngine:
         """Check every server, once. ConfigError for one that cannot be used."""
         async with self._gate:
             if not self._is_open:
-                await run_all(self._check, self._replicas, at_once=len(self._replicas))
+                vocabulary, row_tokens = self._vocabulary, self._row_tokens
+                await self._each(
+                    lambda one: one.check(vocabulary=vocabulary, row_tokens=row_tokens)
+                )
                 self._is_open = True
 
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
@@ -136,12 +137,13 @@ class VLLMServerEngine:
         if self._is_open:
             await self._tracked(self._confirm())
 
+    async def _each(self, function: Callable[[Replica], Awaitable[None]]) -> None:
+        """Call it for all servers at once."""
+        await run_all(function, self._replicas, at_once=len(self._replicas))
+
     async def _confirm(self) -> None:
         """EngineError if lines may have been sampled from other weights than those sent last."""
-        await run_all(self._confirm_one, self._replicas, at_once=len(self._replicas))
-
-    async def _confirm_one(self, replica: Replica) -> None:
-        await _persist(replica.confirm)
+        await self._each(lambda one: _persist(one.confirm))
 
     async def aclose(self) -> None:
         """Cancel the requests; the servers go on: see `Engine.aclose`."""
@@ -169,9 +171,6 @@ class VLLMServerEngine:
                 raise EngineError(_CLOSED) from None
             raise
 
-    async def _check(self, replica: Replica) -> None:
-        await replica.check(vocabulary=self._vocabulary, row_tokens=self._row_tokens)
-
     # Lines
 
     async def _line(self, ids: list[int], max_tokens: int, seed: int) -> SampledLine:
@@ -182,8 +181,9 @@ class VLLMServerEngine:
                 await self.open()
                 return await _persist(lambda: self._try(ids, params, failed))
         except TimeoutError:
+            names = ", ".join(replica.url for replica in self._replicas)
             raise EngineError(
-                f"no line from {self._names()} in {self._line_timeout_s:g} s; see the server's log"
+                f"no line from {names} in {self._line_timeout_s:g} s; see the server's log"
             ) from None
 
     async def _try(
@@ -199,8 +199,11 @@ class VLLMServerEngine:
             failed.append(replica)
             replica.down_until = time.monotonic() + _DOWN_S
             raise Unavailable(f"{replica.url} does not sample: {error}") from None
-        self._homes.note([*ids, *sampled[0]], replica)
-        return self._sampled_line(sampled, replica.version)
+        line_ids, logprobs = sampled
+        self._homes.note([*ids, *line_ids], replica)
+        self.num_sampled += len(line_ids)
+        end = line_end(line_ids[-1], newline_ids=self._newline_ids, eos_ids=self._eos_ids)
+        return SampledLine(ids=line_ids, logprobs=logprobs, end=end, policy_version=replica.version)
 
     def _choose(self, ids: list[int], failed: list[Replica]) -> Replica:
         """The one that has sampled the trajectory's last line, or the least busy."""
@@ -224,12 +227,6 @@ class VLLMServerEngine:
         if not is_whole or len(ids) > max_tokens or not self._stop_ids.isdisjoint(ids[:-1]):
             raise Unavailable(f"{len(ids)} of {max_tokens} tokens are no line: {ids[-8:]}")
 
-    def _sampled_line(self, sampled: Sampled, version: int) -> SampledLine:
-        ids, logprobs = sampled
-        self.num_sampled += len(ids)
-        end = line_end(ids[-1], newline_ids=self._newline_ids, eos_ids=self._eos_ids)
-        return SampledLine(ids=ids, logprobs=logprobs, end=end, policy_version=version)
-
     # Weights
 
     async def _sync(self, weights: Weights, version: int) -> None:
@@ -238,19 +235,10 @@ class VLLMServerEngine:
         if self._folder is None:
             self._folder = _make_folder(self._weights_dir)
         path = self._folder.resolve() / f"{label}.safetensors"
-
-        async def update(replica: Replica) -> None:
-            await _persist(lambda: replica.update(path, version=version, label=label))
-
+        take = partial(Replica.update, path=path, version=version, label=label)
         try:
             await asyncio.to_thread(_write, weights, path)
-            async with asyncio.timeout(self._sync_timeout_s):
-                await run_all(update, self._replicas, at_once=len(self._replicas))
-        except TimeoutError:
-            raise EngineError(
-                f"{self._names()} did not take new weights in {self._sync_timeout_s:g} s; see the "
-                f"server's log"
-            ) from None
+            await self._each(lambda one: _persist(lambda: take(one)))
         finally:
             path.unlink(missing_ok=True)
 
@@ -260,9 +248,6 @@ class VLLMServerEngine:
         for replica in self._replicas:
             replica.adopt(label, version=version)
         await self._confirm()
-
-    def _names(self) -> str:
-        return ", ".join(replica.url for replica in self._replicas)
 
 
 def _make_folder(inside: Path | None) -> Path:

@@ -17,7 +17,7 @@ from trl import GRPOConfig, GRPOTrainer
 import repl_rl as rr
 from own_processes import children
 from repl_rl.trl import ReplSpec
-from repl_rl.update.trainer import said_by
+from repl_rl.update.trainer import sections_by
 from scripted_kind import ScriptedKind
 from tiny_model import save_tiny_model
 
@@ -365,10 +365,11 @@ def test_what_is_computed_in_is_read_off_weights_and_arguments(
     tmp_path: Path, weights: torch.dtype, is_half: bool, expected: str
 ) -> None:
     args = arguments(tmp_path, bf16=is_half, temperature=0.7, scale_rewards="none")
-    found = said_by(args, rr.resolve(), weights=weights)
-    assert found.grpo.dtype == expected
-    assert (found.sampling.temperature, found.sampling.max_tokens) == (0.7, 160)
-    assert found.grpo.scale == "none"
+    found = sections_by(args, rr.resolve(), weights=weights)
+    sampling, grpo = found["sampling"], found["grpo"]
+    assert grpo.dtype == expected
+    assert (sampling.temperature, sampling.max_tokens) == (0.7, 160)
+    assert grpo.scale == "none"
 
 
 def test_a_prompt_from_elsewhere_is_named(model: str, task: str, tmp_path: Path) -> None:
