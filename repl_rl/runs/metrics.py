@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from repl_rl.base.plugins import nearest_folder
+from repl_rl.base.plugins import no_such
 from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import METRICS
 from repl_rl.runs.summary import wilson_interval
@@ -81,16 +81,12 @@ def read_curve(run: Path) -> Curve:
     try:
         return curve_of(read_rows(run))
     except OSError as error:
-        raise ConfigError(_why_not(run, error)) from None
-
-
-def _why_not(run: Path, error: OSError) -> str:
-    if not run.exists():
-        near = nearest_folder(str(run))
-        return f"no such run folder: {str(run)!r}" + (f"; {near}" if near else "")
-    if not isinstance(error, FileNotFoundError | NotADirectoryError):
-        return f"cannot read {str(run / METRICS)!r}: {error.strerror}"
-    return f"{str(run)!r} holds no {METRICS}; expected the folder of a run"
+        if not run.exists():
+            raise no_such("run folder", run) from None
+        text = f"cannot read {str(run / METRICS)!r}: {error.strerror}"
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            text = f"{str(run)!r} holds no {METRICS}; expected the folder of a run"
+        raise ConfigError(text) from None
 
 
 def read_rows(run: Path) -> Iterator[MetricsRow]:
