@@ -152,17 +152,17 @@ def read_run(path: Path, arm: str, seed: int) -> Run:
     tokens, steps_s = {0: 0}, {0: 0.0}
     habits_of = []
     for step in curve.steps:
-        number = step.place.step
+        number = step.progress.step
         file = path / "trajectories" / f"{rollouts_name(number - 1)}.jsonl"
         scored = list(read_trajectories(file))
         tokens[number] = tokens[number - 1] + sum(one.trajectory.num_sampled for one in scored)
-        steps_s[number] = step.place.steps_s or 0.0
+        steps_s[number] = steps_s[number - 1] + step.numbers.get("step_time", 0.0)
         habits_of.append(habits(scored))
     points = [
         Point(
-            step=one.place.step,
-            tokens=tokens[one.place.step],
-            steps_s=steps_s[one.place.step],
+            step=one.progress.step,
+            tokens=tokens[one.progress.step],
+            steps_s=steps_s[one.progress.step],
             rate=one.rate,
         )
         for one in curve.evaluations

@@ -13,7 +13,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
@@ -26,8 +26,12 @@ _REPOSITORY = re.compile(r"(?!.*(--|\.\.))\w([\w.-]*\w)?/\w([\w.-]{0,94}\w)?(?<!
 """A name that the hub takes for something to be made."""
 _GGUF_SUFFIX, _GGUF_MAGIC = ".gguf", b"GGUF"
 _RUNS = "runs"
-_ALIKE = 0.6
-"""Least similarity of a suggested name: the default of `difflib.get_close_matches`."""
+
+
+def nearest(name: str, known: Iterable[str], *, otherwise: str = "") -> str:
+    """Return `did you mean ...?` for the known name that is most like this one, if one is."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {near[0]!r}?" if near else otherwise
 
 
 def resolve_spec(name: str, *, group: str) -> str:
@@ -41,8 +45,7 @@ def resolve_spec(name: str, *, group: str) -> str:
     if name in known:
         return known[name].value
     noun = group.rpartition(".")[2].removesuffix("s")
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"
+    hint = nearest(name, known, otherwise=f"known: {', '.join(sorted(known))}")
     raise ConfigError(f"unknown {noun} {name!r}; {hint} (or give module:attribute)")
 
 
@@ -98,9 +101,8 @@ def load_spec(spec: str) -> object:
         ) from None
     except AttributeError:
         names = [name for name in dir(importlib.import_module(module)) if not name.startswith("_")]
-        near = difflib.get_close_matches(attribute, names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"module {module!r} has no {attribute!r}{hint}") from None
+        hint = nearest(attribute, names)
+        raise ConfigError(f"module {module!r} has no {attribute!r}{hint and '; '}{hint}") from None
 
 
 @contextlib.contextmanager
@@ -159,7 +161,7 @@ def resolve_model(name: str) -> str:
         _check_gguf(folder, name)
         return str(folder.resolve())
     near, is_file_name = nearest_folder(name), folder.suffix == _GGUF_SUFFIX
-    if near is None and is_hub_name(name) and not (is_file_name or _is_below_a_folder(folder)):
+    if not near and is_hub_name(name) and not (is_file_name or _is_below_a_folder(folder)):
         return name
     raise ConfigError(f"no such run or folder {name!r}; {near or _any_folder(folder)}")
 
@@ -196,24 +198,24 @@ def _is_below_a_folder(path: Path) -> bool:
     return path.parts[0] == _RUNS or Path(path.parts[0]).exists()
 
 
-def nearest_folder(name: str) -> str | None:
+def nearest_folder(name: str) -> str:
     """`did you mean ...?` for what is beside it or for a run, of which a beginning is enough."""
-    name = name.rstrip("/")
-    parent, slash, leaf = name.rpartition("/")
-    beside = {f"{parent}{slash}{one}": one for one in _folders(Path(parent or slash or "."))}
-    runs = {f"{_RUNS}/{one}": one for one in _folders(Path(_RUNS))}
-    near = {
-        path: max(_likeness(leaf, one), _likeness(leaf, one[: len(leaf)]))
-        for path, one in {**runs, **beside}.items()
-        # A name below another folder means a run only where it is that run's exact name.
-        if path in beside or not slash or one == leaf
-    }
-    best = max(near, key=lambda path: near[path], default=None)
-    return f"did you mean {best!r}?" if best and near[best] >= _ALIKE else None
+    parent, slash, leaf = name.rstrip("/").rpartition("/")
+    beside = {one: f"{parent}{slash}{one}" for one in _folders(Path(parent or slash or "."))}
+    # A name below another folder means a run only where it is that run's exact name.
+    runs = {one: f"{_RUNS}/{one}" for one in _folders(Path(_RUNS)) if not slash or one == leaf}
+    paths = {**runs, **beside}
+    # The latest run comes first in `paths`, and keeps a beginning that it shares.
+    beginnings = {one[: len(leaf)]: path for one, path in reversed(paths.items())}
+    known = {**beginnings, **paths}
+    near = difflib.get_close_matches(leaf, known, n=1)
+    return f"did you mean {known[near[0]]!r}?" if near else ""
 
 
-def _likeness(one: str, other: str) -> float:
-    return difflib.SequenceMatcher(None, one, other).ratio()
+def no_such(what: str, path: Path) -> ConfigError:
+    """Return the error for a path where nothing is, with the nearest one."""
+    hint = nearest_folder(str(path))
+    return ConfigError(f"no such {what}: {str(path)!r}{hint and '; '}{hint}")
 
 
 def _folders(path: Path) -> list[str]:

@@ -8,7 +8,6 @@ module of a command is imported when it is called.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import re
@@ -20,6 +19,7 @@ from click.shell_completion import CompletionItem
 
 from repl_rl import __version__
 from repl_rl.base.concurrency import end_as_interrupted, exit_code, heard
+from repl_rl.base.plugins import nearest
 from repl_rl.base.terminal import forget_odd_size, one_row
 from repl_rl.errors import ConfigError, ReplRLError, how_to_install
 from repl_rl.update.ranks import is_launched, launched, refuse_several
@@ -143,10 +143,8 @@ def _with_nearest(error: click.ClickException, name: str) -> click.ClickExceptio
     """Return the error about an unknown command; one that names a known command where it can."""
     if (group := GROUPED.get(name)) is not None:
         return click.UsageError(f"No such command {name!r}; it is 'repl-rl {group} {name}'")
-    near = difflib.get_close_matches(name, COMMANDS, n=1)
-    return (
-        click.UsageError(f"No such command {name!r}; did you mean {near[0]!r}?") if near else error
-    )
+    hint = nearest(name, COMMANDS)
+    return click.UsageError(f"No such command {name!r}; {hint}") if hint else error
 
 
 def _fail(message: str, code: int) -> None:

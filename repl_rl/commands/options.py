@@ -29,7 +29,6 @@ from repl_rl.records import Finding
 from repl_rl.rollout.plan import Plan, TaskPlan, make_plan, make_task_plan
 from repl_rl.runs import resume
 from repl_rl.runs.folder import graded_otherwise, model_of, read_versions, run_of
-from repl_rl.runs.plot_series import SUFFIXES
 from repl_rl.runs.run_files import RunPart
 from repl_rl.tasks.base import StoredTask, check_task
 from repl_rl.tasks.data.names import is_file
@@ -293,7 +292,7 @@ def dry_run(plan: Plan, estimate: Callable[[str, Callable[[str], None]], object]
 
 def check_picture(path: Path) -> None:
     """ConfigError for a file that cannot be a picture."""
-    if path.suffix.lower() not in SUFFIXES:
+    if path.suffix.lower() not in (".png", ".svg"):
         raise ConfigError(f"{str(path)!r} is no picture; expected a name that ends in .png or .svg")
     if not path.parent.is_dir():
         raise ConfigError(f"{str(path)!r}: there is no folder {str(path.parent)!r}")

@@ -7,15 +7,16 @@ Knows folders. Does not know how a curve is drawn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from repl_rl.commands.options import check_picture, run_argument
 from repl_rl.errors import ConfigError
-from repl_rl.runs.metrics import Curve, read_curve
-from repl_rl.runs.plot_series import MAX_PENS, SUFFIXES
+from repl_rl.runs.folder import CURVES
+from repl_rl.runs.metrics import MAX_CURVES, Curve, read_curve
+
+_OF_SEVERAL = [Path("curves.png"), Path("curves.svg")]
 
 
 @click.command()
@@ -31,23 +32,18 @@ def plot(runs: tuple[Path, ...], output: Path | None) -> None:
     run. Those of several runs are curves.png and curves.svg in the current folder.
     """
     different = list({run.resolve(): run for run in runs}.values())
-    paths = _paths(different, output)
+    is_one = len(different) == 1
+    paths = [different[0] / name for name in CURVES] if is_one else _OF_SEVERAL
+    if output is not None:
+        check_picture(output)
+        paths = [output]
     curves = [_curve(run) for run in different]
-    if len(curves) > MAX_PENS:
-        raise ConfigError(f"{len(curves)} runs are given; a picture holds {MAX_PENS} at most")
+    if len(curves) > MAX_CURVES:
+        raise ConfigError(f"{len(curves)} runs are given; a picture holds {MAX_CURVES} at most")
     from repl_rl.runs.plot import names_of, save  # matplotlib, of the extra `train`
 
     for path in save(dict(zip(names_of(different), curves, strict=True)), paths):
         click.echo(path)
-
-
-def _paths(runs: Sequence[Path], output: Path | None) -> list[Path]:
-    """Return the files to draw to. ConfigError for a file that cannot be a picture."""
-    if output is None:
-        stem = runs[0] / "curve" if len(runs) == 1 else Path("curves")
-        return [stem.with_name(stem.name + suffix) for suffix in SUFFIXES]
-    check_picture(output)
-    return [output]
 
 
 def _curve(run: Path) -> Curve:

@@ -1,8 +1,8 @@
-"""docs/reference.md: every setting, command and metric, as the code has them.
+"""docs/reference.md: every setting and command, as the code has them.
 
-    Config, cli, METRICS -> page()
+    Config, cli -> page()
 
-`make reference` writes it. Does not know any setting, command or metric.
+`make reference` writes it. Does not know any setting or command.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import click
 from repl_rl.commands.cli import cli
 from repl_rl.config.describe import Setting, settings
 from repl_rl.config.resolve import toml_value
-from repl_rl.runs.metric_names import chapter, markdown_table
 
 _WIDTH = 84
 _INTRODUCTION = """\
@@ -40,7 +39,6 @@ def page() -> str:
             "## Commands",
             "",
             *(f"### {name}\n\n{textwrap.indent(text, '    ')}\n" for name, text in commands()),
-            chapter(),
         ]
     )
 
@@ -73,10 +71,11 @@ def _settings() -> Iterator[str]:
 
 
 def _table(rows: Iterable[Setting]) -> str:
-    return markdown_table(
-        ("setting", "takes", "default", "what it is"),
-        ((f"`{one.key}`", one.kind, _default(one), _doc(one)) for one in rows),
-    )
+    head = ["setting", "takes", "default", "what it is"]
+    cells = [[f"`{one.key}`", one.kind, _default(one), _doc(one)] for one in rows]
+    escaped = [[cell.replace("|", "\\|") for cell in row] for row in cells]
+    lines = [head, ["--"] * len(head), *escaped]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _default(one: Setting) -> str:

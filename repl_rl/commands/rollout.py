@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import shutil
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,10 +21,9 @@ import click
 
 from repl_rl.commands import options as shared
 from repl_rl.commands.attempts import PROBLEM, find_attempt, open_policy, run_shown
-from repl_rl.config import Config
-from repl_rl.config.sections import RewardConfig, SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.errors import ConfigError
-from repl_rl.records import Finding, Origin, Scored, StopReason, Trajectory, runs_on
+from repl_rl.records import Finding, Origin, Scored, Trajectory, runs_on
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs.trajectory_file import append, check_appendable
 from repl_rl.tasks.base import make_prompt
@@ -66,12 +65,11 @@ def rollout(problem: str | None, tokens: bool, output: Path | None, **options: A
     with Screen() as screen:
         subject, origin = _roll_out(plan, problem, screen)
     _show(subject, Screen(), is_table=tokens)
-    failure = None if output is None else _add(output, subject.scored, origin)
     try:
         shared.report(findings(subject))
     finally:
-        if failure is not None:
-            raise failure  # it matters more than a failed check
+        if output is not None:  # its failure matters more than that of a check
+            _add(output, subject.scored, origin)
 
 
 def _show(subject: RolloutSubject, screen: Screen, *, is_table: bool) -> None:
@@ -91,16 +89,14 @@ def _show(subject: RolloutSubject, screen: Screen, *, is_table: bool) -> None:
     screen.say("")
 
 
-def _add(path: Path, scored: Scored, origin: Origin) -> ConfigError | None:
-    """Keep it there, and say so. Returns what went wrong."""
+def _add(path: Path, scored: Scored, origin: Origin) -> None:
+    """Store it there, and say so. Raises ConfigError."""
     try:
         append(path, [scored], origin=origin)
     except OSError as error:
-        return ConfigError(f"cannot write to {str(path)!r}: {error.strerror}; it is not kept")
-    except ConfigError as error:
-        return error
-    click.echo(f"kept: {path}\n")
-    return None
+        reason = f"cannot write to {str(path)!r}: {error.strerror}; it is not kept"
+        raise ConfigError(reason) from None
+    click.echo(f"kept: {path}")
 
 
 def _roll_out(plan: Plan, problem_id: str | None, screen: Screen) -> tuple[RolloutSubject, Origin]:
@@ -116,7 +112,7 @@ def _roll_out(plan: Plan, problem_id: str | None, screen: Screen) -> tuple[Rollo
             scored=scored,
             prompt=make_prompt(plan.task, scored.problem, fmt),
             encoding=Encoding(fmt, loaded.codec),
-            config=plan.config,
+            sampling=plan.sampling,
             samples_lines=plan.samples_lines,
             context_tokens=runtime.context_tokens,
             scores=score(loaded, trajectory, temperature=plan.sampling.temperature),
@@ -165,8 +161,7 @@ class RolloutSubject:
     scored: Scored
     prompt: Prompt
     encoding: Encoding
-    config: Config
-    """Config that sampled and scored it."""
+    sampling: SamplingConfig
     samples_lines: bool
     """True where `Plan.samples_lines` is."""
     context_tokens: int
@@ -180,10 +175,6 @@ class RolloutSubject:
     @property
     def trajectory(self) -> Trajectory:
         return self.scored.trajectory
-
-    @property
-    def sampling(self) -> SamplingConfig:
-        return self.config.sampling
 
     def ids(self, span: Span) -> tuple[int, ...]:
         return self.trajectory.completion_ids[span.start : span.stop]
@@ -229,8 +220,8 @@ def findings(subject: RolloutSubject) -> list[Finding]:
     """
     checks = [_mask, _shift, _prompt, _lines, _drift, _gap]
     if subject.samples_lines:
-        checks += [_observations, _stop_tokens, _run_on, _budgets, _line_budgets, _stop_reason]
-    return [check(subject) for check in (*checks, _terms, _charges)]
+        checks += [_observations, _stop_tokens, _run_on, _budgets]
+    return [check(subject) for check in (*checks, _terms)]
 
 
 def _finding(name: str, text: str, faults: Sequence[str]) -> Finding:
@@ -329,7 +320,7 @@ def _gap(subject: RolloutSubject) -> Finding:
 def _stop_tokens(subject: RolloutSubject) -> Finding:
     codec, lines = subject.codec, subject.trajectory.lines
     ends = codec.newline_ids | codec.eos_ids
-    faults, last = [], ""
+    faults = []
     for line in lines:
         *inner, end = subject.trajectory.completion_ids[line.start : line.stop]
         number = line.index + 1
@@ -337,11 +328,7 @@ def _stop_tokens(subject: RolloutSubject) -> Finding:
             faults.append(f"line {number} goes on after an id that ends it")
         if line.index < len(lines) - 1 and end not in subject.encoding.line_ends:
             faults.append(f"line {number} does not end in a newline id")
-        last = "a newline" if end in codec.newline_ids else "an end of sequence"
-        last = "an end of turn" if end == subject.encoding.turn_end else last
-        last = last if end in ends else "none"
-    text = f"each of {len(lines)} lines ends at its first; the last has {last}"
-    return _finding("stop tokens", text, faults)
+    return _finding("stop tokens", f"each of {len(lines)} lines ends at its first", faults)
 
 
 def _run_on(subject: RolloutSubject) -> Finding:
@@ -352,81 +339,22 @@ def _run_on(subject: RolloutSubject) -> Finding:
     return _finding("text after newlines", text, faults if rule == "forbid" else [])
 
 
-# Budgets
-
-
 def _budgets(subject: RolloutSubject) -> Finding:
-    trajectory, limits = subject.trajectory, subject.sampling
-    num_tokens = len(trajectory.completion_ids)
-    in_context = len(trajectory.prompt_ids) + num_tokens
-    return _within(
-        "budgets",
-        {
-            "tokens": (num_tokens, limits.max_tokens),
-            "lines": (len(trajectory.lines), limits.max_lines),
-            "with the prompt": (in_context, subject.context_tokens),
-        },
-    )
-
-
-def _line_budgets(subject: RolloutSubject) -> Finding:
-    limits, lines = subject.sampling, subject.trajectory.lines
-    outputs = (len(subject.codec.encode(line.outcome.observation)) for line in lines)
-    longest = max(line.stop - line.start for line in lines)
-    return _within(
-        "line budgets",
-        {
-            "longest line": (longest, limits.max_line_tokens),
-            "longest output": (max(outputs), limits.max_observation_tokens),
-        },
-    )
-
-
-def _within(name: str, used: Mapping[str, tuple[int, int]]) -> Finding:
-    counts = [f"{key} {count:,} of {most:,}" for key, (count, most) in used.items()]
-    pairs = zip(counts, used.values(), strict=True)
-    return _finding(name, ", ".join(counts), [text for text, (n, most) in pairs if n > most])
-
-
-def _stop_reason(subject: RolloutSubject) -> Finding:
-    expected, found = possible_stops(subject), subject.trajectory.stop_reason
-    fault = f"{found}, the numbers say {' or '.join(sorted(expected))}"
-    faults = [] if found in expected else [fault]
-    return _finding("stop reason", f"{found}, as the numbers say", faults)
-
-
-def possible_stops(subject: RolloutSubject) -> set[StopReason]:
-    """The reasons to stop that its numbers allow. They do not show the clock."""
-    trajectory = subject.trajectory
-    last = trajectory.lines[-1]
-    end, kind = trajectory.completion_ids[last.stop - 1], last.outcome.kind
-    if trajectory.submission is not None:
-        return {StopReason.SUBMITTED}
-    if end in subject.codec.eos_ids - subject.encoding.line_ends:
-        return {StopReason.EOS}
-    if (ends := kind.traits.ends) is not None:
-        return {ends}
-    if end not in subject.encoding.line_ends:
-        room, full = _room(subject, last.start)
-        return {full if last.stop - last.start == room else StopReason.MAX_LINE_TOKENS}
-    if len(trajectory.lines) >= subject.sampling.max_lines:
-        return {StopReason.MAX_LINES}
-    room, full = _room(subject, last.stop)
-    is_shown = len(trajectory.completion_ids) > last.stop
-    is_full = not is_shown and len(subject.shown[-1]) >= room
-    return {StopReason.TIME_LIMIT, full} if is_full else {StopReason.TIME_LIMIT}
-
-
-def _room(subject: RolloutSubject, num_completion: int) -> tuple[int, StopReason]:
-    """Tokens that fit after so many, and the reason to stop when they are used up."""
-    budget = subject.sampling.max_tokens - num_completion
-    context = subject.context_tokens - len(subject.trajectory.prompt_ids) - num_completion
-    if context < budget:
-        return context, StopReason.CONTEXT_FULL
-    return budget, StopReason.MAX_TOKENS
-
-
-# Rewards
+    trajectory, limits, codec = subject.trajectory, subject.sampling, subject.codec
+    lines, num_tokens = trajectory.lines, len(trajectory.completion_ids)
+    used = {
+        "tokens": (num_tokens, limits.max_tokens),
+        "lines": (len(lines), limits.max_lines),
+        "with the prompt": (len(trajectory.prompt_ids) + num_tokens, subject.context_tokens),
+        "longest line": (max(line.stop - line.start for line in lines), limits.max_line_tokens),
+        "longest output": (
+            max(len(codec.encode(line.outcome.observation)) for line in lines),
+            limits.max_observation_tokens,
+        ),
+    }
+    texts = {key: f"{key} {count:,} of {most:,}" for key, (count, most) in used.items()}
+    faults = [texts[key] for key, (count, most) in used.items() if count > most]
+    return _finding("budgets", ", ".join(texts.values()), faults)
 
 
 def _terms(subject: RolloutSubject) -> Finding:
@@ -441,14 +369,3 @@ def _terms(subject: RolloutSubject) -> Finding:
     return _finding(
         "reward terms", f"{len(reward.terms)} add up to {text}", [] if is_same else [fault]
     )
-
-
-def _charges(subject: RolloutSubject) -> Finding:
-    """Check the default reward's cap on charges; a user's own may charge as it likes."""
-    reward, limits = subject.scored.reward, subject.config.reward
-    if limits.function != RewardConfig().function:
-        return Finding(name="line charges", text=f"those of {limits.function}, under no cap")
-    charge = math.fsum(reward.line_rewards) - reward.terms.get("potential", 0.0)
-    text = f"{charge:+.3f}, the cap is {-limits.max_line_charge:+.3f}"
-    is_within = charge >= -limits.max_line_charge - 1e-9
-    return _finding("line charges", text, [] if is_within else [text])

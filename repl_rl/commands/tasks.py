@@ -10,13 +10,15 @@ know models or kernels.
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import math
+import statistics
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -39,9 +41,7 @@ ANSWERS = ("0", "True", "'words'", "[1, 2]", "(")
 _NONSENSE = ("'words'", "(")
 """Submissions that are right nowhere, except as the problem's own answer."""
 _NUM_ASKED = 8
-"""Problems of which a grader is asked all answers."""
-_MOST = 0.75
-"""The share of problems, each with an answer of its own, that no fixed answer solves."""
+"""Problems whose own answers, and nonsense, a grader is asked for."""
 
 NON_VALUES = (
     "(sin(1)**2+cos(1)**2-1)/(sin(2)**2+cos(2)**2-1)**2",
@@ -71,6 +71,9 @@ MARGIN = 0.05
 with small answers."""
 NUM_ERRORS = 2.0
 """Standard errors above `chance` that are no accident."""
+
+
+Grade = Callable[[Problem, str], Awaitable[Verdict]]
 
 
 @click.command()
@@ -106,11 +109,6 @@ def tasks(
     shared.report(found)
 
 
-def shown_prompt(task: Task, problem: Problem) -> str:
-    """Return the text before a policy's first line; ConfigError for a prompt without its marker."""
-    return make_prompt(task, problem, PYTHON).text
-
-
 def samples(task: Task, *, count: int, seed: int) -> Iterator[str]:
     """Problems to train on, and what a policy sees of the first."""
     problems = list(itertools.islice(task.problems(Split.TRAIN, seed=seed), count))
@@ -120,7 +118,7 @@ def samples(task: Task, *, count: int, seed: int) -> Iterator[str]:
         yield f"{problem.id}  {problem.statement}".replace("\n", below)
     if problems:
         yield f"\nwhat a policy sees of {problems[0].id}:\n"
-        yield textwrap.indent(shown_prompt(task, problems[0]), "    ")
+        yield textwrap.indent(make_prompt(task, problems[0], PYTHON).text, "    ")
 
 
 def findings(task: Task, spec: str, *, seed: int) -> Iterator[Finding]:
@@ -137,11 +135,7 @@ def findings(task: Task, spec: str, *, seed: int) -> Iterator[Finding]:
     problem = next(filter(None, sides.values()), None)
     if problem is None:
         return
-    yield asyncio.run(_graded(spec, problem))
-    asked = list(itertools.islice(task.problems(Split.TRAIN, seed=seed), _NUM_ASKED))
-    yield from asyncio.run(_judged(task, spec, asked))
-    if constant := asyncio.run(best_constant(task, spec, seed=seed)):
-        yield constant
+    yield from asyncio.run(_graded(task, spec, problem, seed=seed))
     has = isinstance(task, DemonstrableTask)
     yield Finding(
         name="starter",
@@ -149,137 +143,96 @@ def findings(task: Task, spec: str, *, seed: int) -> Iterator[Finding]:
     )
 
 
-async def _graded(spec: str, problem: Problem) -> Finding:
+async def _graded(task: Task, spec: str, problem: Problem, *, seed: int) -> list[Finding]:
     """Ask a grader's process as training does: it imports the task by itself."""
-    verdicts: dict[str, Verdict] = {}
+    problems = list(itertools.islice(task.problems(Split.TRAIN, seed=seed), NUM_PROBLEMS))
+    reference = task.reference if isinstance(task, ReferencedTask) else lambda _: None
+    own = {one.id: answer for one in problems if (answer := reference(one)) is not None}
     try:
         async with Grader() as grader:
-            for answer in ANSWERS:
-                verdicts[answer] = await grader.grade(spec, problem, answer)
+            grade = functools.partial(grader.grade, spec)
+            verdicts = {answer: await grade(problem, answer) for answer in ANSWERS}
+            for answer, verdict in verdicts.items():
+                if verdict.grader_error is not None:
+                    text = f"submit_final_answer({answer}): {verdict.grader_error}"
+                    return [Finding(name="grader", text=text, passed=False)]
+            text = ", ".join(
+                f"{answer} {verdict.kind.word}" for answer, verdict in verdicts.items()
+            )
+            return [
+                Finding(name="grader", text=text),
+                *await _references(grade, problems[:_NUM_ASKED], own),
+                *await _nonsense(grade, problems[:_NUM_ASKED], own),
+                *await _constant(grade, problems, own),
+            ]
     except GraderError as error:
-        return Finding(name="grader", text=str(error), passed=False)
-    for answer, verdict in verdicts.items():
-        if verdict.grader_error is not None:
-            text = f"submit_final_answer({answer}): {verdict.grader_error}"
-            return Finding(name="grader", text=text, passed=False)
-    text = ", ".join(f"{answer} {verdict.kind.word}" for answer, verdict in verdicts.items())
-    return Finding(name="grader", text=text)
+        return [Finding(name="grader", text=str(error), passed=False)]
 
 
-async def _judged(task: Task, spec: str, problems: Sequence[Problem]) -> list[Finding]:
-    """Does the grader solve each problem with its own answer, and with nothing else?"""
-    known = {
-        problem.id: task.reference(problem) if isinstance(task, ReferencedTask) else None
-        for problem in problems
-    }
-    solved = Counter[str]()
-    missed = list[str]()
-    try:
-        async with Grader() as grader:
-            for problem in problems:
-                own = known[problem.id]
-                if own is not None:
-                    verdict = await grader.grade(spec, problem, own)
-                    if not verdict.is_solved:
-                        missed.append(f"{problem.id} {verdict.grader_error or verdict.kind}")
-                for answer in ANSWERS:
-                    if answer != own and (await grader.grade(spec, problem, answer)).is_solved:
-                        solved[answer] += 1
-    except GraderError:
-        return []  # which the finding before has said
-    answers = [answer for answer in known.values() if answer is not None]
-    share = {answer: num / len(problems) for answer, num in solved.items()}
-    return [*_references(answers, missed), *_nonsense(share, num_own=len(set(answers)))]
+async def _references(
+    grade: Grade, problems: Sequence[Problem], own: Mapping[str, str]
+) -> list[Finding]:
+    """A finding about the problems' own answers, if any has one."""
+    asked = [problem for problem in problems if problem.id in own]
+    verdicts = {one.id: await grade(one, own[one.id]) for one in asked}
+    missed = [
+        f"{name} {verdict.grader_error or verdict.kind}"
+        for name, verdict in verdicts.items()
+        if not verdict.is_solved
+    ]
+    text = f"{len(asked) - len(missed)} of {len(asked)} own answers are right"
+    text += f"; not those of {', '.join(missed)}" if missed else ""
+    return [Finding(name="reference", text=text, passed=not missed)] if asked else []
 
 
-def _references(answers: Sequence[str], missed: Sequence[str]) -> Iterator[Finding]:
-    """Nothing where no problem has one."""
-    if num := len(answers):
-        text = f"{num - len(missed)} of {num} own answers are right"
-        text += f"; not those of {', '.join(missed)}" if missed else ""
-        yield Finding(name="reference", text=text, passed=not missed)
-
-
-def _nonsense(share: Mapping[str, float], *, num_own: int) -> Iterator[Finding]:
-    """A finding for each fixed answer that solves what it cannot.
-
-    Of two answers, such as yes and no, one may be right for most problems; of three, none is.
-    """
-    for answer, solved in share.items():
-        if answer in _NONSENSE or (num_own > 2 and solved >= _MOST):
-            text = f"submit_final_answer({answer}) solves {solved:.0%} of the problems"
-            yield Finding(name="nonsense", text=text, passed=False)
+async def _nonsense(
+    grade: Grade, problems: Sequence[Problem], own: Mapping[str, str]
+) -> list[Finding]:
+    """A finding for each answer that solves a problem whose own answer it is not."""
+    found = []
+    for answer in _NONSENSE:
+        others = [problem for problem in problems if own.get(problem.id) != answer]
+        if solved := sum([(await grade(problem, answer)).is_solved for problem in others]):
+            text = (
+                f"submit_final_answer({answer}) solves {solved / len(problems):.0%} of the problems"
+            )
+            found.append(Finding(name="nonsense", text=text, passed=False))
+    return found
 
 
 # The most that one answer earns which does not look at the problem
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Earned:
-    """Verdicts on one constant."""
+async def _constant(
+    grade: Grade, problems: Sequence[Problem], own: Mapping[str, str]
+) -> list[Finding]:
+    """A finding about the best constant, where there are enough problems to tell.
 
-    answer: str
-    verdicts: Sequence[Verdict]
-    """For each problem, with its chance."""
-
-    @property
-    def reward(self) -> float:
-        """The mean of the default reward; an undecided answer has none, which counts as 0."""
-        rewards = (outcome_reward(verdict, RewardConfig()) for verdict in self.verdicts)
-        return math.fsum(reward or 0.0 for reward in rewards) / len(self.verdicts)
-
-    @property
-    def solved(self) -> int:
-        return sum(verdict.is_solved for verdict in self.verdicts)
-
-    @property
-    def chance(self) -> float:
-        return math.fsum(verdict.chance for verdict in self.verdicts) / len(self.verdicts)
-
-    @property
-    def beats_chance(self) -> bool:
-        """True if the answer gains more than by accident, and enough to tempt a policy."""
-        count, chance = len(self.verdicts), self.chance
-        error = math.sqrt(max(chance, 1 / count) * (1 - chance) / count)
-        return self.solved / count > chance + max(MARGIN, NUM_ERRORS * error)
-
-
-async def best_constant(task: Task, spec: str, *, seed: int) -> Finding | None:
-    """None where there are too few problems to tell, or no grader."""
-    problems = list(itertools.islice(task.problems(Split.TRAIN, seed=seed), NUM_PROBLEMS))
-    if len(problems) < FEWEST:
-        return None
-    try:
-        best = max(await _earned(task, spec, problems), key=lambda each: each.reward)
-    except GraderError:
-        return None  # another finding says so
-    if len(best.verdicts) < FEWEST:
-        return None
-    text = (
-        f"{best.answer[:40]} solves {best.solved} of {len(best.verdicts)} problems and earns "
-        f"{best.reward:+.2f}; `chance` says {best.chance:.0%}"
-    )
-    return Finding(name="constant", text=text, passed=not best.beats_chance)
-
-
-async def _earned(task: Task, spec: str, problems: Sequence[Problem]) -> list[Earned]:
-    """Problem by problem, until time is up."""
-    verdicts: dict[str, list[Verdict]] = {answer: [] for answer in _candidates(task, problems)}
+    It fails if the constant gains more than by accident, and enough to tempt a policy.
+    """
+    common = [answer for answer, num in Counter(own.values()).most_common(NUM_COMMON) if num > 1]
+    verdicts: dict[str, list[Verdict]] = {answer: [] for answer in (*CONSTANTS, *common)}
     started = time.monotonic()
-    async with Grader() as grader:
-        for problem in problems:
-            if time.monotonic() - started > TIME_S:
-                break
-            for answer, found in verdicts.items():
-                verdict = await grader.grade(spec, problem, answer)
-                found.append(replace(verdict, chance=problem.chance))
-    return [Earned(answer=answer, verdicts=found) for answer, found in verdicts.items()]
+    for problem in problems if len(problems) >= FEWEST else ():
+        if time.monotonic() - started > TIME_S:
+            break
+        for answer, judged in verdicts.items():
+            judged.append(replace(await grade(problem, answer), chance=problem.chance))
+    best, judged = max(verdicts.items(), key=lambda item: _reward(item[1]))
+    if (num := len(judged)) < FEWEST:
+        return []
+    solved = sum(verdict.is_solved for verdict in judged)
+    chance = statistics.fmean(verdict.chance for verdict in judged)
+    error = math.sqrt(max(chance, 1 / num) * (1 - chance) / num)
+    text = (
+        f"{best[:40]} solves {solved} of {num} problems and earns {_reward(judged):+.2f}; "
+        f"`chance` says {chance:.0%}"
+    )
+    is_fair = solved / num <= chance + max(MARGIN, NUM_ERRORS * error)
+    return [Finding(name="constant", text=text, passed=is_fair)]
 
 
-def _candidates(task: Task, problems: Iterable[Problem]) -> Mapping[str, None]:
-    """Constants, and the task's own answers that are right most often, each once."""
-    own: Counter[str] = Counter()
-    if isinstance(task, ReferencedTask):
-        own.update(filter(None, (task.reference(problem) for problem in problems)))
-    common = [answer for answer, count in own.most_common(NUM_COMMON) if count > 1]
-    return dict.fromkeys([*CONSTANTS, *common])
+def _reward(verdicts: Sequence[Verdict]) -> float:
+    """The mean of the default reward; an undecided answer has none, which counts as 0."""
+    rewards = [outcome_reward(verdict, RewardConfig()) or 0.0 for verdict in verdicts]
+    return statistics.fmean(rewards) if rewards else 0.0

@@ -17,7 +17,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from repl_rl.base.plugins import nearest_folder
+from repl_rl.base.plugins import no_such
 from repl_rl.commands import options as shared
 from repl_rl.commands.leaving import commands, leaving
 from repl_rl.config import Config
@@ -129,9 +129,7 @@ def _sources(paths: Sequence[Path], *, is_solved: bool) -> Sources:
     written, runs = list[Written](), list[Path]()
     for path in paths:
         if not path.exists():
-            near = nearest_folder(str(path))
-            hint = f"; {near}" if near else ""
-            raise ConfigError(f"no such file or run folder: {str(path)!r}{hint}")
+            raise no_such("file or run folder", path)
         is_folder = path.is_dir()
         is_run = is_folder and (path.name == FOLDER or (path / FOLDER).is_dir())
         if is_run or path.suffix == ".jsonl":

@@ -371,8 +371,8 @@ class ReportConfig:
     """Number of the latest checkpoints that stay; the last of a run, `final`, always does."""
     curve: bool = True
     """Draw the learning curve at the end of a run."""
-    trackers: tuple[str, ...] = ()
-    """Trackers that also get the rows of `metrics.jsonl`: `tensorboard`, `wandb`, `trackio`."""
+    trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
+    """Trackers that also get the rows of `metrics.jsonl`."""
     hub: str | None = None
     """Repository `owner/name` on the hub that gets the last weights and their card; empty: none.
     One that is not there is made, private, before the first step. See `repl-rl push`."""

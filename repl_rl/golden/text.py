@@ -15,13 +15,13 @@ Knows the format, which docs/files.md gives field by field. Does not know any re
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from repl_rl.base.plugins import nearest
 from repl_rl.errors import ConfigError
 from repl_rl.records import MAX_CHANCE, OutcomeKind, StopReason, VerdictKind
 
@@ -303,5 +303,4 @@ def _chance(text: str, number: int) -> float:
 
 
 def _hint(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}"
+    return nearest(word, known, otherwise=f"expected one of {', '.join(known)}")

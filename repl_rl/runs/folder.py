@@ -38,6 +38,7 @@ from repl_rl.records import GRADING, Origin, Scored
 from repl_rl.runs.trajectory_file import append
 
 CONFIG, METRICS = "config.toml", "metrics.jsonl"
+CURVES = "curve.png", "curve.svg"
 CHECKPOINTS, FINAL, BEST = "checkpoints", "final", "best"
 COMPLETE = "COMPLETE"
 """In a checkpoint, the file that was written last: with it a run can go on from there."""

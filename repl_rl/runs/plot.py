@@ -1,84 +1,91 @@
 """Learning curves of one or several runs, as pictures.
 
-    name -> Curve of each run -> Figure -> bytes of a .png or an .svg
+    name -> Curve of each run -> Axis ..., Stack ... -> Figure -> bytes of a .png or an .svg
 
-The same numbers give the same bytes. `plot_series` says what is shown. Does not know who asks.
+The same numbers give the same bytes. No two runs share dashes and marker, no two areas of a panel a
+hatch: a picture can be read without colour. Does not know who asks.
 """
 
 from __future__ import annotations
 
-import contextlib
 import io
+import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
-import matplotlib
+import matplotlib.style
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
-from matplotlib.gridspec import GridSpec, SubplotSpec
-from matplotlib.legend import Legend
-from matplotlib.lines import Line2D
+from matplotlib.gridspec import GridSpec
 from matplotlib.ticker import MaxNLocator, PercentFormatter
-from matplotlib.transforms import offset_copy
 
 from repl_rl.base.disk import explained
 from repl_rl.base.terminal import one_row
-from repl_rl.runs.metrics import Curve, read_curve, running_mean
-from repl_rl.runs.plot_series import (
-    HATCHES,
-    SUFFIXES,
-    Axis,
-    Pen,
-    Stack,
-    axes_of,
-    outcomes,
-    pen,
-    points,
-    seconds,
-    thinned,
-)
+from repl_rl.records import OutcomeKind, Tone
+from repl_rl.runs.folder import CURVES
+from repl_rl.runs.metrics import MAX_CURVES, Curve, RunProgress, read_curve, running_mean
 
-if TYPE_CHECKING:
-    from matplotlib.typing import RcKeyType  # matplotlib 3.11 or newer
+Item = TypeVar("Item")
 
 _WIDTH, _ROW, _DPI = 10.0, 3.6, 160
 """Inches, inches of a row of panels, dots an inch: texts can be read where it is 800 dots wide."""
-_NAME_CHARS = 60
+_NAME_CHARS, _LEGEND_CHARS = 60, 110
 _STEPS_A_WINDOW, _LARGEST_WINDOW = 10, 50
-_POINT = "#B0B0B0"
+_MAX_POINTS = 500
+"""Most points of one line: more would make the file large, and show nothing."""
 _MARKERS_A_LINE = 7
-_ASIDE_PT = 3.0
-"""Distance between evaluations of several runs at the same step."""
-_LEGEND_CHARS = 110
 _MARGIN = 0.03
 """Share of the width of a panel, on both sides of what is drawn."""
-_STYLE: dict[RcKeyType, Any] = {  # Any: as matplotlib has it
+_ASIDE = 0.004
+"""Share of the width between evaluations of two runs at the same step."""
+_STYLE: dict[str, Any] = {  # Any: as matplotlib has it
     "axes.axisbelow": True,
-    "axes.edgecolor": "#444444",
     "axes.grid": True,
-    "axes.labelcolor": "#222222",
-    "axes.labelsize": 10,
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlelocation": "left",
-    "axes.titlesize": 11,
     "axes.titleweight": "bold",
-    "figure.facecolor": "white",
-    "font.size": 10,
     "grid.color": "#DDDDDD",
-    "grid.linewidth": 0.7,
     "hatch.linewidth": 0.6,
-    "legend.fontsize": 9.5,
     "legend.frameon": False,
     "svg.fonttype": "none",  # text that can be searched, and read aloud
     "svg.hashsalt": "repl-rl",  # names in the file are the same each time
     "text.parse_math": False,  # a run may be called $x$
-    "xtick.labelsize": 9.5,
-    "ytick.labelsize": 9.5,
 }
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#000000", "#56B4E9", "#B8860B")
+"""After Okabe and Ito (2008), whose palette is made for colour blindness."""
+_DASHES = ("-", (0, (6, 2)), (0, (1.2, 1.4)), (0, (7, 2, 1.2, 2)), (0, (3, 1.5, 1, 1.5, 1, 1.5)))
+PENS: list[dict[str, Any]] = [  # Any: as matplotlib has it
+    {
+        "color": _COLOURS[number % 7],
+        "linestyle": _DASHES[number % 5],
+        "marker": "os^DvPX"[number % 7],
+        "mec": "white",
+        "mew": 0.5,
+    }
+    for number in range(MAX_CURVES)
+]
+"""Looks of the lines of runs: 5 dashes and 7 markers come together once in 35."""
+_HATCHES = ("", "////", "\\\\\\\\", "..", "xxx", "---", "o", "|||", "++", "**")
+"""Hatches of the areas of a stack, from below."""
+_MAX_NAMED = 8
+"""Outcomes that have a name: a reader holds no more of them apart."""
+_REST = "#FFFFFF"
+_TONES = {
+    Tone.SUBMITTED: "#6DBE9B",
+    Tone.RAN: "#B9D9EF",
+    Tone.THOUGHT: "#F5EFD9",
+    Tone.REPEATED: "#DAB9D7",
+    Tone.ERROR: "#E39A68",
+}
+"""From below, all light enough for a black hatch."""
+_KINDS = sorted(OutcomeKind, key=lambda kind: list(_TONES).index(kind.traits.tone))
+_PARTS = ("#6DBE9B", "#CFE6F6", "#E8B04E", "#F5EFD9", "#D3AFD0", "#FFFFFF", "#CF6A32")
 
 
 def save_curve(run: Path) -> list[Path]:
@@ -90,24 +97,19 @@ def save_curve(run: Path) -> list[Path]:
     if not curve.steps:
         return []
     (name,) = names_of([run])
-    return save({name: curve}, [run / f"curve{suffix}" for suffix in SUFFIXES])
+    return save({name: curve}, [run / name for name in CURVES])
 
 
 def save(curves: Mapping[str, Curve], paths: Sequence[Path]) -> list[Path]:
-    """Draw the curves of runs, by their names, into files of these `SUFFIXES`; returns `paths`.
+    """Draw the curves of runs, by their names, into .png and .svg files; returns `paths`.
 
     Raises StorageError where the disk refuses.
     """
     for path in paths:
-        drawn = picture(curves, path.suffix.lower())
+        picture = saved_bytes(lambda: figure(curves), path.suffix.lower())
         with explained(path):
-            path.write_bytes(drawn)
+            path.write_bytes(picture)
     return list(paths)
-
-
-def picture(curves: Mapping[str, Curve], suffix: str) -> bytes:
-    """Draw the curves as the bytes of a file with this suffix."""
-    return saved_bytes(lambda: figure(curves), suffix)
 
 
 def saved_bytes(draw: Callable[[], Figure], suffix: str) -> bytes:
@@ -118,6 +120,11 @@ def saved_bytes(draw: Callable[[], Figure], suffix: str) -> bytes:
         warnings.filterwarnings("ignore", message="Glyph ")
         draw().savefig(file, format=suffix[1:], metadata=without_date)
         return file.getvalue()
+
+
+def style() -> AbstractContextManager[None]:
+    """Our style while something is drawn; settings of whoever draws have no part in it."""
+    return matplotlib.style.context(["default", _STYLE])
 
 
 def names_of(runs: Sequence[Path]) -> list[str]:
@@ -131,7 +138,124 @@ def names_of(runs: Sequence[Path]) -> list[str]:
 
 
 def _short(name: str) -> str:
+    if name.startswith("_"):
+        name = f"./{name}"  # legends leave out what begins so
     return name if len(name) <= _NAME_CHARS else f"...{name[3 - _NAME_CHARS :]}"
+
+
+# Series
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """Axis along which runs go: steps, tokens or time."""
+
+    key: str
+    """Field of `RunProgress`."""
+    label: str
+    unit: float
+    end: float
+    """Position of the last point of all runs."""
+
+    def at(self, progress: RunProgress) -> float | None:
+        """Position of a point; None where the run does not say."""
+        value = getattr(progress, self.key)
+        return None if value is None else value / self.unit
+
+
+def axes_of(curves: Sequence[Curve]) -> list[Axis]:
+    """Steps, tokens where a run has counted them, and time where all runs have measured it."""
+    steps = [step.progress for curve in curves for step in curve.steps]
+    points = [*steps, *(one.progress for curve in curves for one in curve.evaluations)]
+    tokens = max((one.tokens or 0.0 for one in points), default=0.0)
+    seconds = max((one.wall_s or 0.0 for one in points), default=0.0)
+    axes = [_axis("step", "step", 1, max((one.step for one in points), default=0))]
+    if any(one.tokens is not None for one in steps):
+        unit = 1e6 if tokens >= 1e7 else 1e3 if tokens >= 1e4 else 1
+        name = {1: "tokens", 1e3: "tokens, thousands", 1e6: "tokens, millions"}[unit]
+        axes.append(_axis("tokens", name, unit, tokens))
+    if all(one.wall_s is not None for one in steps):
+        unit = 3600 if seconds >= 4 * 3600 else 60 if seconds >= 600 else 1
+        name = {1: "seconds", 60: "minutes", 3600: "hours"}[unit]
+        axes.append(_axis("wall_s", f"{name} since the start", unit, seconds))
+    return axes
+
+
+def _axis(key: str, label: str, unit: float, largest: float) -> Axis:
+    return Axis(key=key, label=label, unit=unit, end=largest / unit or 1.0)
+
+
+def training_rates(axis: Axis, curve: Curve, *, window: int = 1) -> tuple[list[float], list[float]]:
+    """x and y of the means of the last `window` training rates, at the steps that have both."""
+    rates = running_mean([step.numbers.get("solve_rate") for step in curve.steps], window)
+    both = [(axis.at(step.progress), rate) for step, rate in zip(curve.steps, rates, strict=True)]
+    known = thinned([(x, y) for x, y in both if x is not None and y is not None])
+    return [x for x, _ in known], [y for _, y in known]
+
+
+def thinned(items: Sequence[Item]) -> list[Item]:
+    """Every n-th of very many, the last among them."""
+    every = math.ceil(len(items) / _MAX_POINTS) or 1
+    return list(items[::-every][::-1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """The parts of a whole, from below, at S steps."""
+
+    steps: list[int]  # [S]
+    areas: dict[str, list[float]]  # of [S]
+    colours: list[str]
+
+
+def outcomes(curve: Curve, *, window: int) -> Stack:
+    """Shares of the kinds of lines, errors on top; means of the last `window` steps."""
+    names = {str(kind): f"line/{kind}/share" for kind in OutcomeKind}
+    steps, shares = _smooth(curve, names, window)
+    peaks = {name: peak for name in names if (peak := max(shares[name], default=0.0)) > 0.01}
+    named = sorted(peaks, key=lambda name: -peaks[name])[:_MAX_NAMED]
+    areas = dict[str, list[float]]()
+    for is_error, rest in ((False, "other"), (True, "other errors")):
+        kinds = [str(kind) for kind in _KINDS if kind.traits.is_error is is_error]
+        areas |= {kind: shares[kind] for kind in kinds if kind in named}
+        left = [shares[kind] for kind in kinds if kind not in named]
+        areas[rest] = [sum(values) for values in zip(*left, strict=True)]
+    tones = {str(kind): _TONES[kind.traits.tone] for kind in _KINDS}
+    areas = {name: values for name, values in areas.items() if any(values)}
+    return Stack(steps=steps, areas=areas, colours=[tones.get(name, _REST) for name in areas])
+
+
+def seconds(curve: Curve, *, window: int) -> Stack:
+    """Seconds of a step by what they went into, the longest part below."""
+    columns = {name for step in curve.steps for name in step.numbers if name.startswith("time/")}
+    names = {column.removeprefix("time/"): column for column in sorted(columns)}
+    steps, spent = _smooth(curve, names, window)
+    areas = {name: spent[name] for name in sorted(spent, key=lambda name: -sum(spent[name]))}
+    areas = {name: values for name, values in areas.items() if any(values)}
+    colours = [_PARTS[number % len(_PARTS)] for number in range(len(areas))]
+    return Stack(steps=steps, areas=areas, colours=colours)
+
+
+def _smooth(
+    curve: Curve, names: Mapping[str, str], window: int
+) -> tuple[list[int], dict[str, list[float]]]:
+    """The steps with any of these numbers, and running means of each: area -> metric."""
+    steps = [one for one in curve.steps if not one.numbers.keys().isdisjoint(names.values())]
+    means = {
+        area: running_mean([step.numbers.get(name, 0.0) for step in steps], window)
+        for area, name in names.items()
+    }
+    numbers = [step.progress.step for step in steps]
+    return numbers, {area: [mean or 0.0 for mean in values] for area, values in means.items()}
+
+
+def window_of(curves: Sequence[Curve]) -> int:
+    """Number of steps in a running mean: a tenth of the longest run's, 50 at most."""
+    longest = max(len(curve.steps) for curve in curves)
+    return max(1, min(_LARGEST_WINDOW, longest // _STEPS_A_WINDOW))
+
+
+# Figures
 
 
 def figure(curves: Mapping[str, Curve]) -> Figure:
@@ -142,78 +266,39 @@ def figure(curves: Mapping[str, Curve]) -> Figure:
     return _one(name, curve)
 
 
-def window_of(curves: Sequence[Curve]) -> int:
-    """Number of steps in a running mean: a tenth of the longest run's, 50 at most."""
-    longest = max(len(curve.steps) for curve in curves)
-    return max(1, min(_LARGEST_WINDOW, longest // _STEPS_A_WINDOW))
-
-
 def _one(name: str, curve: Curve) -> Figure:
-    window, axes = window_of([curve]), axes_of([curve])
-    measured = {
-        "Outcomes of lines": outcomes(curve, window=window),
-        "Time of a step": seconds(curve, window=window),
+    window = window_of([curve])
+    mean = _mean_words(window)
+    stacks = {
+        ("Outcomes of lines", f"share{mean}"): outcomes(curve, window=window),
+        ("Time of a step", f"seconds{mean}"): seconds(curve, window=window),
     }
     # An area is drawn between two steps.
-    stacks = {title: one for title, one in measured.items() if one.areas and len(one.steps) > 1}
-    drawn, rows = _blank(1 + bool(stacks))
-    for at, axis in _places(rows, 0, axes):
-        panel = drawn.add_subplot(at)
-        _rates_of_one(panel, axis, curve, window)
-        _as_rates(panel, axis, title="Solve rate" if axis is axes[0] else "")
-    _legend_of_one(drawn, name)
-    cells = rows[-1].subgridspec(1, max(1, len(stacks)))
-    for number, (title, stack) in enumerate(stacks.items()):
-        _stacked(drawn.add_subplot(cells[0, number]), title, stack, window)
+    drawable = {key: one for key, one in stacks.items() if one.areas and len(one.steps) > 1}
+    drawn, rows = _blank(1 + bool(drawable))
+    for panel, axis in _rate_panels(rows, 0, "Solve rate", [curve]):
+        if window > 1:
+            dots = training_rates(axis, curve)
+            panel.plot(*dots, ".", color="#B0B0B0", ms=4, label="training, one step")
+        # A dot for each step where nothing else says where the steps are.
+        marker = "" if window > 1 else "."
+        line = {**PENS[0], "marker": marker, "lw": 2, "label": f"training{mean}"}
+        panel.plot(*training_rates(axis, curve, window=window), **line)
+        _draw_evaluations(panel, axis, curve, **PENS[1], label=_held_out_label(curve))
+    # The evaluations were drawn last, on top, and matter most.
+    handles, labels = drawn.axes[0].get_legend_handles_labels()
+    drawn.legend(
+        handles[::-1], labels[::-1], loc="outside upper left", ncols=3, alignment="left",
+        title=name, title_fontproperties={"size": 13, "weight": "bold"},
+    )  # fmt: skip
+    cells = rows[-1].subgridspec(1, max(1, len(drawable)))
+    for number, ((title, label), stack) in enumerate(drawable.items()):
+        _draw_stack(drawn.add_subplot(cells[0, number], title=title, ylabel=label), stack)
     return drawn
 
 
-def _several(curves: Mapping[str, Curve]) -> Figure:
-    found = list(curves.values())
-    window, axes = window_of(found), axes_of(found)
-    of = f", mean of the last {window} steps" if window > 1 else ""
-    titles = [f"Training solve rate{of}"]
-    if any(curve.evaluations for curve in found):
-        titles.insert(0, "Held-out solve rate, 95 % intervals")
-    drawn, rows = _blank(len(titles))
-    for row, title in enumerate(titles):
-        for at, axis in _places(rows, row, axes):
-            panel = drawn.add_subplot(at)
-            if title is titles[-1]:
-                _training_of_each(panel, axis, found, window)
-            else:
-                _held_out_of_each(panel, axis, found)
-            _as_rates(panel, axis, title=title if axis is axes[0] else "")
-    _legend_of_each(drawn, list(curves))
-    return drawn
-
-
-def _blank(num_rows: int) -> tuple[Figure, GridSpec]:
-    drawn = Figure(figsize=(_WIDTH, num_rows * _ROW), dpi=_DPI, layout="constrained")
-    return drawn, drawn.add_gridspec(num_rows, 1)
-
-
-def _places(rows: GridSpec, row: int, axes: Sequence[Axis]) -> Iterator[tuple[SubplotSpec, Axis]]:
-    """A place in the row for each axis, the first as wide as two of the others."""
-    cells = rows[row].subgridspec(1, len(axes), width_ratios=[2, *[1] * (len(axes) - 1)])
-    for number, axis in enumerate(axes):
-        yield cells[0, number], axis
-
-
-def _rates_of_one(panel: Axes, axis: Axis, curve: Curve, window: int) -> None:
-    """The training's rate by step and in the mean, and the held-out one with its intervals."""
-    places = [step.place for step in curve.steps]
-    rates = [step.numbers.get("solve_rate") for step in curve.steps]
-    if window > 1:
-        panel.plot(
-            *points(axis, places, rates), ".", color=_POINT, ms=4, label="training, one step"
-        )
-    xs, ys = points(axis, places, running_mean(rates, window))
-    label = f"training, mean of the last {window} steps" if window > 1 else "training"
-    # A dot for each step where nothing else says where the steps are.
-    marker = "" if window > 1 else "."
-    panel.plot(xs, ys, color=pen(0).colour, lw=2, marker=marker, ms=8, label=label)
-    _evaluations(panel, axis, curve, pen(1), label=_held_out_label(curve))
+def _mean_words(window: int) -> str:
+    return f", mean of the last {window} steps" if window > 1 else ""
 
 
 def _held_out_label(curve: Curve) -> str:
@@ -222,134 +307,90 @@ def _held_out_label(curve: Curve) -> str:
     return f"held-out problems, 95 % interval{left}"
 
 
-def _held_out_of_each(panel: Axes, axis: Axis, curves: Sequence[Curve]) -> None:
-    """The held-out rates of runs, side by side where they have one step."""
-    for number, curve in enumerate(curves):
-        aside_pt = _ASIDE_PT * (number - (len(curves) - 1) / 2)
-        _evaluations(panel, axis, curve, pen(number), aside_pt=aside_pt)
+def _several(curves: Mapping[str, Curve]) -> Figure:
+    found = list(curves.values())
+    window, is_measured = window_of(found), any(curve.evaluations for curve in found)
+    drawn, rows = _blank(1 + is_measured)
+    if is_measured:
+        for panel, axis in _rate_panels(rows, 0, "Held-out solve rate, 95 % intervals", found):
+            for number, curve in enumerate(found):
+                aside = _ASIDE * (number - (len(found) - 1) / 2)
+                _draw_evaluations(panel, axis, curve, **PENS[number], aside=aside)
+    title = f"Training solve rate{_mean_words(window)}"
+    for panel, axis in _rate_panels(rows, int(is_measured), title, found):
+        for number, (name, curve) in enumerate(curves.items()):
+            xs, ys = training_rates(axis, curve, window=window)
+            # A few markers, which stand apart from those of the others.
+            every = max(1, len(xs) // _MARKERS_A_LINE)
+            apart = (every * number // len(found), every)
+            panel.plot(xs, ys, lw=1.6, ms=5.5, **PENS[number], markevery=apart, label=name)
+    num_columns = max(1, _LEGEND_CHARS // (12 + max(map(len, curves))))
+    drawn.legend(
+        *drawn.axes[-1].get_legend_handles_labels(), loc="outside upper left", ncols=num_columns,
+        handlelength=4.5,
+    )  # fmt: skip
+    return drawn
 
 
-def _evaluations(
-    panel: Axes, axis: Axis, curve: Curve, by: Pen, *, label: str = "", aside_pt: float = 0.0
-) -> None:
-    """Drawn `aside_pt` to the right of their places."""
-    shown = [(x, one) for one in curve.evaluations if (x := axis.at(one.place)) is not None]
-    if not shown:
-        return
-    ends = [(one.rate, one.interval or (one.rate, one.rate)) for _, one in shown]
-    panel.errorbar(
-        [x for x, _ in shown],
-        [rate for rate, _ in ends],
-        yerr=[[rate - low for rate, (low, _) in ends], [high - rate for rate, (_, high) in ends]],
-        lw=1.4,
-        ms=6,
-        mew=0.6,
-        **_line(by),
-        elinewidth=1.3,
-        capsize=3,
-        zorder=4,
-        label=label,
-        transform=offset_copy(
-            panel.transData, panel.get_figure(root=True), x=aside_pt, units="points"
-        ),
-    )
+def _blank(num_rows: int) -> tuple[Figure, GridSpec]:
+    drawn = Figure(figsize=(_WIDTH, num_rows * _ROW), dpi=_DPI, layout="constrained")
+    return drawn, drawn.add_gridspec(num_rows, 1)
 
 
-def _line(by: Pen) -> dict[str, Any]:  # Any: as matplotlib has it
-    return {"color": by.colour, "ls": by.dashes, "marker": by.marker, "mec": "white"}
-
-
-def _training_of_each(panel: Axes, axis: Axis, curves: Sequence[Curve], window: int) -> None:
-    """Running means, each with a few markers that stand apart from those of the others."""
-    for number, curve in enumerate(curves):
-        by, places = pen(number), [step.place for step in curve.steps]
-        rates = [step.numbers.get("solve_rate") for step in curve.steps]
-        xs, ys = points(axis, places, running_mean(rates, window))
-        every = max(1, len(xs) // _MARKERS_A_LINE)
-        panel.plot(
-            xs,
-            ys,
-            lw=1.6,
-            ms=5.5,
-            mew=0.5,
-            **_line(by),
-            markevery=(every * number // len(curves), every),
-        )
-
-
-def _as_rates(panel: Axes, axis: Axis, *, title: str) -> None:
-    """Finish a panel of rates; one without a title stands to the right of one that has it.
+def _rate_panels(
+    rows: GridSpec, row: int, title: str, curves: Sequence[Curve]
+) -> list[tuple[Axes, Axis]]:
+    """A panel of rates for each axis, the first as wide as two of the others.
 
     All have one scale: pictures can be compared.
     """
-    panel.set_title(title)
-    panel.set_ylim(0, 1)
-    panel.set_xlim(-_MARGIN * axis.end, (1 + _MARGIN) * axis.end)
-    panel.set_xlabel(axis.label)
-    panel.yaxis.set_major_formatter(PercentFormatter(1))
-    panel.tick_params(labelleft=bool(title))
-    panel.xaxis.set_major_locator(MaxNLocator(6 if title else 4, integer=bool(title)))
+    axes = axes_of(curves)
+    cells = rows[row].subgridspec(1, len(axes), width_ratios=[2, *[1] * (len(axes) - 1)])
+    panels = list(cells.subplots(sharey=True, squeeze=False)[0])
+    panels[0].set(title=title, ylim=(0, 1))
+    panels[0].yaxis.set_major_formatter(PercentFormatter(1))
+    for panel, axis in zip(panels, axes, strict=True):
+        is_first = panel is panels[0]
+        panel.set(xlabel=axis.label, xlim=(-_MARGIN * axis.end, (1 + _MARGIN) * axis.end))
+        panel.xaxis.set_major_locator(MaxNLocator(6 if is_first else 4, integer=is_first))
+    return list(zip(panels, axes, strict=True))
 
 
-def _stacked(panel: Axes, title: str, stack: Stack, window: int) -> None:
-    """Areas on top of each other, named to their right in the same order."""
-    areas = panel.stackplot(
+def _draw_evaluations(
+    panel: Axes,
+    axis: Axis,
+    curve: Curve,
+    *,
+    aside: float = 0.0,
+    **line: Any,  # as matplotlib has it
+) -> None:
+    """Draw held-out rates, this share of the axis to the right of their steps."""
+    measured = [(x, one) for one in curve.evaluations if (x := axis.at(one.progress)) is not None]
+    if not measured:
+        return
+    xs = [x + aside * axis.end for x, _ in measured]
+    rates = np.array([one.rate for _, one in measured])
+    lows, highs = np.transpose([one.interval or (one.rate, one.rate) for _, one in measured])
+    yerr = [rates - lows, highs - rates]
+    panel.errorbar(xs, rates, yerr, lw=1.4, ms=6, elinewidth=1.3, capsize=3, zorder=4, **line)
+
+
+def _draw_stack(panel: Axes, stack: Stack) -> None:
+    """Draw areas on top of each other, named to their right in the same order."""
+    panel.stackplot(
         thinned(stack.steps),
-        [thinned(area.values) for area in stack.areas],
-        colors=[area.colour for area in stack.areas],
-        hatch=HATCHES[: len(stack.areas)],
+        [thinned(values) for values in stack.areas.values()],
+        labels=list(stack.areas),
+        colors=stack.colours,
+        hatch=_HATCHES[: len(stack.areas)],
         edgecolor="#222222",
         linewidth=0.5,
     )
-    names = [area.name for area in stack.areas]
-    legend = panel.legend(
-        areas[::-1], ["part"] * len(names), loc="center left", bbox_to_anchor=(1, 0.5),
-        handleheight=1.3,
-    )  # fmt: skip
-    _name(legend, names[::-1])
-    of = f", mean of the last {window} steps" if window > 1 else ""
-    panel.set_title(title)
+    panel.legend(loc="center left", bbox_to_anchor=(1, 0.5), handleheight=1.3, reverse=True)
     panel.set_xlabel("step")
-    panel.set_ylabel(("share" if stack.is_share else "seconds") + of)
     panel.margins(x=0)
+    panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     panel.set_ylim(bottom=0)
-    if stack.is_share:
+    if panel.get_ylabel().startswith("share"):
         panel.set_ylim(top=1)
         panel.yaxis.set_major_formatter(PercentFormatter(1))
-    panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-
-
-def _legend_of_one(drawn: Figure, name: str) -> None:
-    """Above the panels: what is drawn, below the name of the run."""
-    handles, labels = drawn.axes[0].get_legend_handles_labels()
-    # The evaluations were drawn last, on top, and matter most.
-    legend = drawn.legend(handles[::-1], labels[::-1], loc="outside upper left", ncols=3)
-    legend.set_title(name, prop=FontProperties(size=13, weight="bold"))
-    legend.set_alignment("left")
-
-
-def _legend_of_each(drawn: Figure, names: Sequence[str]) -> None:
-    """Above the panels: which line is which run."""
-    pens = [pen(number) for number in range(len(names))]
-    lines = [Line2D([], [], lw=1.6, ms=6, **_line(by)) for by in pens]
-    num_columns = max(1, _LEGEND_CHARS // (12 + max(map(len, names))))
-    labels = ["run"] * len(names)
-    legend = drawn.legend(
-        lines, labels, loc="outside upper left", ncols=num_columns, handlelength=4.5
-    )
-    _name(legend, names)
-
-
-def _name(legend: Legend, names: Sequence[str]) -> None:
-    """Set the names here, because a legend is made without those that begin with `_`."""
-    for text, name in zip(legend.get_texts(), names, strict=True):
-        text.set_text(name)
-
-
-@contextlib.contextmanager
-def style() -> Iterator[None]:
-    """Our style while something is drawn; settings of whoever draws have no part in it."""
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
-        yield

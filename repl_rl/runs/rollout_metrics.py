@@ -2,7 +2,7 @@
 
     Scored ... -> line/..., trajectory/..., stop/..., kernel/..., grader/...
 
-Pure functions on records. `metric_names` says what each number is. What was not measured, as the
+Pure functions on records. docs/files.md says what each number is. What was not measured, as the
 time of verdicts where nothing was submitted, has no number.
 """
 

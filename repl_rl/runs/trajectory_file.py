@@ -25,7 +25,7 @@ from msgspec import UNSET, UnsetType
 
 from repl_rl import former
 from repl_rl.base.disk import append_whole
-from repl_rl.base.plugins import nearest_folder
+from repl_rl.base.plugins import no_such
 from repl_rl.errors import ConfigError
 from repl_rl.records import Branch, Origin, OutcomeKind, Reward, Scored, StopReason, VerdictKind
 from repl_sandbox.render import clean
@@ -136,9 +136,7 @@ def size(path: Path) -> int:
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        near = nearest_folder(str(path))
-        hint = f"; {near}" if near else ""
-        raise ConfigError(f"no such file or run folder: {str(path)!r}{hint}") from None
+        raise no_such("file or run folder", path) from None
     except OSError as error:
         raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}") from None
     if not stat.S_ISREG(found.st_mode):

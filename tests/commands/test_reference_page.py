@@ -6,7 +6,6 @@ from pathlib import Path
 
 from repl_rl.commands.reference_page import commands, page
 from repl_rl.config.describe import settings
-from repl_rl.runs.metric_names import SECTIONS
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reference.md"
 
@@ -16,7 +15,7 @@ def test_the_document_is_what_the_code_says() -> None:
 
 
 def test_every_setting_has_a_row_or_a_heading() -> None:
-    chapter = page().partition("## Commands")[0]  # a metric may have the name of a section
+    chapter = page().partition("## Commands")[0]
     places = {
         one.key: chapter.count(f"\n| `{one.key}` |") + chapter.count(f"\n### `[{one.key}]`\n")
         for one in settings()
@@ -29,11 +28,6 @@ def test_every_command_has_its_help_those_within_a_group_included() -> None:
     assert {"repl-rl train", "repl-rl replay", "repl-rl reward explain"} <= set(names)
     assert "repl-rl reward" not in names
     assert [name for name in names if page().count(f"\n### {name}\n") != 1] == []
-
-
-def test_every_metric_has_a_row() -> None:
-    names = [one.name for rows in SECTIONS.values() for one in rows]
-    assert [name for name in names if page().count(f"\n| `{name}` |") != 1] == []
 
 
 def test_a_bar_within_a_cell_does_not_end_it() -> None:

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from engine_kit import qwen3, scorer
-from repl_rl.commands.rollout import RolloutSubject, Scores, findings, possible_stops, score
-from repl_rl.config import Config
-from repl_rl.config.sections import SamplingConfig
+from repl_rl.commands.rollout import RolloutSubject, Scores, findings, score
+from repl_rl.config.sections import RewardConfig, SamplingConfig
 from repl_rl.credit.rewards import shaped
 from repl_rl.models.loading import logprobs
 from repl_rl.records import Finding, OutcomeKind, Problem, Scored, StopReason, Trajectory
@@ -21,7 +20,6 @@ from repl_rl.training.audit import LARGEST_GAP
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
-from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 
 Play = Callable[..., Trajectory]
@@ -41,16 +39,14 @@ def subject_of(
     trajectory: Trajectory, scored: Scored | None = None, **limits: Any
 ) -> RolloutSubject:
     """Subject of a scripted rollout after `>>>`; the trainer agrees with it."""
-    sampling = SamplingConfig(**limits)
-    config = Config(sampling=sampling)
-    reward = shaped(trajectory, None, config.reward)
+    reward = shaped(trajectory, None, RewardConfig())
     problem = Problem(id="p", statement="What is 1 + 1?")
     return RolloutSubject(
         scored=scored
         or Scored(trajectory=trajectory, problem=problem, verdict=None, reward=reward),
         prompt=Prompt.plain(">>>"),
         encoding=Encoding(PYTHON, ByteCodec()),
-        config=config,
+        sampling=SamplingConfig(**limits),
         samples_lines=True,
         context_tokens=1 << 16,
         scores=Scores(shifted=trajectory.logprobs, unshifted=(-5.0,) * len(trajectory.logprobs)),
@@ -232,7 +228,7 @@ def test_a_line_that_does_not_end_is_told_unless_it_is_the_last(
     [
         ({"max_tokens": 33}, "budgets", "tokens 34 of 33"),
         ({"max_lines": 1}, "budgets", "lines 2 of 1"),
-        ({"max_line_tokens": 23}, "line budgets", "longest line 24 of 23"),
+        ({"max_line_tokens": 23}, "budgets", "longest line 24 of 23"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -240,8 +236,8 @@ def test_a_budget_that_was_overrun_is_told(
     sound: Trajectory, limits: dict[str, Any], name: str, text: str
 ) -> None:
     subject = subject_of(sound)
-    tight = replace(subject.config, sampling=replace(subject.sampling, **limits))
-    assert amiss(replace(subject, config=tight)) == {name: text}
+    tight = replace(subject.sampling, **limits)
+    assert amiss(replace(subject, sampling=tight)) == {name: text}
 
 
 def test_an_output_over_its_cap_is_told(play: Play) -> None:
@@ -249,56 +245,13 @@ def test_an_output_over_its_cap_is_told(play: Play) -> None:
     long = Execution(status=ExecStatus.OK, output=64 * "1" + "\n")
     subject = subject_of(play(" 1+1\n", SUBMIT, answers={**ANSWERS, "1+1": long}))
     capped = replace(subject.sampling, max_observation_tokens=64)
-    found = amiss(replace(subject, config=replace(subject.config, sampling=capped)))
-    assert found == {"line budgets": "longest output 65 of 64"}
+    assert amiss(replace(subject, sampling=capped)) == {"budgets": "longest output 65 of 64"}
 
 
 def test_a_context_that_was_overrun_is_told(sound: Trajectory) -> None:
     """3 tokens of the prompt and 34 of the completion."""
     found = amiss(replace(subject_of(sound), context_tokens=36))
     assert found == {"budgets": "with the prompt 37 of 36"}
-
-
-@pytest.mark.parametrize(
-    ("lines", "limits", "reason"),
-    [
-        ((" 1+1\n", SUBMIT), {}, StopReason.SUBMITTED),
-        ((" 1+1\n", " 2"), {}, StopReason.EOS),
-        ((" 1+1\n", " 3\n"), {"max_lines": 2}, StopReason.MAX_LINES),
-        ((" 1+1\n", " 345\n"), {"max_lines": 2, "max_line_tokens": 4}, None),
-        ((" 1+1\n", " 345\n"), {"max_line_tokens": 5, "max_tokens": 14}, StopReason.MAX_TOKENS),
-        ((" die()\n",), {}, StopReason.KERNEL_DIED),
-    ],
-    ids=str,
-)
-def test_the_numbers_of_a_rollout_tell_why_it_stopped(
-    play: Play, lines: tuple[str, ...], limits: dict[str, Any], reason: StopReason | None
-) -> None:
-    kernel = FakeKernel(ANSWERS, dies_at={"die()"})
-    trajectory = play(*lines, kernel=kernel, **limits)
-    told = reason or StopReason.MAX_LINE_TOKENS
-    assert trajectory.stop_reason is told
-    assert possible_stops(subject_of(trajectory, **limits)) == {told}
-
-
-def test_a_context_that_is_full_tells_why_it_stopped(play: Play) -> None:
-    r"""3 + 5 + 5 tokens leave 2 of 15 for ` 345\n`."""
-    trajectory = play(" 1+1\n", " 345\n", answers=ANSWERS, context_tokens=15)
-    subject = replace(subject_of(trajectory), context_tokens=15)
-    assert possible_stops(subject) == {trajectory.stop_reason} == {StopReason.CONTEXT_FULL}
-
-
-def test_an_observation_that_leaves_no_room_tells_why_it_stopped(play: Play) -> None:
-    """5 sampled, `2`, a newline and the prompt: 10 of 10, and no token to answer. Or the clock."""
-    trajectory = play(" 1+1\n", SUBMIT, answers=ANSWERS, max_tokens=10)
-    told = possible_stops(subject_of(trajectory, max_tokens=10))
-    assert trajectory.stop_reason is StopReason.MAX_TOKENS
-    assert told == {StopReason.MAX_TOKENS, StopReason.TIME_LIMIT}
-
-
-def test_another_reason_than_the_numbers_say_is_told(sound: Trajectory) -> None:
-    found = amiss(subject_of(replace(sound, stop_reason=StopReason.MAX_LINES)))
-    assert found == {"stop reason": "max_lines, the numbers say submitted"}
 
 
 # Rewards
@@ -319,28 +272,12 @@ def test_terms_that_do_not_add_up_are_told(sound: Trajectory, make_scored: MakeS
     }
 
 
-def test_charges_beyond_the_cap_are_told(sound: Trajectory, make_scored: MakeScored) -> None:
-    subject = with_reward(
-        sound, make_scored, outcome=1.0, lines=(-0.3, -0.2), terms={"a": -0.5, "b": 1.0}
-    )
-    assert amiss(subject) == {"line charges": "-0.500, the cap is -0.400"}
-
-
-def test_a_reward_of_ones_own_has_no_cap(sound: Trajectory, make_scored: MakeScored) -> None:
-    subject = with_reward(sound, make_scored, outcome=1.0, lines=(-3.0, 0.0), terms={})
-    reward = replace(subject.config.reward, function="mine:reward")
-    assert amiss(replace(subject, config=replace(subject.config, reward=reward))) == {}
-
-
 def test_the_lines_of_a_loop_of_ones_own_are_not_held_to_the_repls(sound: Trajectory) -> None:
     subject = subject_of(sound)
-    config = replace(subject.config, sampling=SamplingConfig(max_tokens=2))
-    own = replace(subject, config=config, samples_lines=False)
+    own = replace(subject, sampling=SamplingConfig(max_tokens=2), samples_lines=False)
     assert {one.name for one in findings(subject)} - {one.name for one in findings(own)} == {
         "observations",
         "stop tokens",
         "text after newlines",
         "budgets",
-        "line budgets",
-        "stop reason",
     }

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from metric_table import METRICS, SECTIONS
 from repl_rl.config.resolve import resolve
 from repl_rl.models.loading import load_model, pick_device
 from repl_rl.models.precision import Precision
 from repl_rl.runs.folder import numbered_checkpoints
-from repl_rl.runs.metric_names import METRICS, SECTIONS
 from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.transcript.format import span_mask
 from run_metrics import read_metrics

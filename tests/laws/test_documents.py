@@ -31,10 +31,10 @@ from documents import (
     programs,
     project,
 )
+from metric_table import METRICS, SECTIONS
 from repl_rl.commands.cli import cli
 from repl_rl.config.describe import settings
 from repl_rl.config.resolve import resolve
-from repl_rl.runs.metric_names import METRICS, SECTIONS
 from repl_rl.viewer.show.display import ROWS
 
 SHOWN = [shown for document in DOCUMENTS for shown in commands(document)]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from metric_table import METRICS, SECTIONS
 from repl_rl.records import OutcomeKind, StopReason
-from repl_rl.runs.metric_names import METRICS, SECTIONS
 
 
 def test_no_name_stands_for_two_numbers() -> None:

@@ -12,7 +12,6 @@ from repl_rl.runs.metrics import (
     EvaluationPoint,
     MetricsRow,
     RunProgress,
-    columns,
     curve_of,
     read_curve,
     read_rows,
@@ -77,23 +76,22 @@ def test_bytes_that_are_no_text_are_passed_over(tmp_path: Path) -> None:
 # Steps and evaluations
 
 
-def test_a_step_stands_at_its_tokens_and_seconds() -> None:
-    """Steps of 2 and 3 seconds end after 2 and 5 of them, 9 and 14 after the run began."""
+def test_a_step_stands_at_its_tokens_and_the_clock_of_the_run() -> None:
     curve = curve_of(
         [
             row(1, solve_rate=0.25, num_tokens=100, step_time=2, wall_s=9),
             row(2, solve_rate=0.5, num_tokens=250, step_time=3, wall_s=14),
         ]
     )
-    assert [one.place for one in curve.steps] == [
-        RunProgress(step=1, tokens=100, steps_s=2, wall_s=9),
-        RunProgress(step=2, tokens=250, steps_s=5, wall_s=14),
+    assert [one.progress for one in curve.steps] == [
+        RunProgress(step=1, tokens=100, wall_s=9),
+        RunProgress(step=2, tokens=250, wall_s=14),
     ]
     assert [one.numbers["solve_rate"] for one in curve.steps] == [0.25, 0.5]
 
 
 def test_an_evaluation_stands_at_the_step_before_it() -> None:
-    """It is no part of the time of steps, and the clock of the run goes on meanwhile."""
+    """The clock of the run goes on meanwhile."""
     curve = curve_of(
         [
             row(0, eval_solve_rate=0.5, eval_total=200, eval_ungraded=0, wall_s=4),
@@ -104,13 +102,13 @@ def test_an_evaluation_stands_at_the_step_before_it() -> None:
     assert len(curve.steps) == 1
     assert curve.evaluations == (
         EvaluationPoint(
-            place=RunProgress(step=0, tokens=0, steps_s=0, wall_s=4),
+            progress=RunProgress(step=0, tokens=0, wall_s=4),
             rate=0.5,
             total=200,
             ungraded=0,
         ),
         EvaluationPoint(
-            place=RunProgress(step=1, tokens=100, steps_s=2, wall_s=10),
+            progress=RunProgress(step=1, tokens=100, wall_s=10),
             rate=0.75,
             total=200,
             ungraded=3,
@@ -122,34 +120,7 @@ def test_an_evaluation_that_was_written_before_its_step_stands_after_it() -> Non
     before, after = row(2, eval_solve_rate=0.5), row(2, solve_rate=0.25, num_tokens=100)
     for rows in ([before, after], [after, before]):
         (found,) = curve_of(rows).evaluations
-        assert (found.place.step, found.place.tokens) == (2, 100)
-
-
-def test_shares_of_lines_of_earlier_runs_are_read_too(tmp_path: Path) -> None:
-    row = {"step": 1, "lines/ok_output": 0.5, "lines/mean": 3.0, "silent_share": 0.25}
-    (found,) = read_rows(write(tmp_path, row))
-    assert found.numbers == {
-        "line/ok_output/share": 0.5,
-        "line/per_trajectory": 3.0,
-        "trajectory/silent_share": 0.25,
-    }
-
-
-def test_the_names_of_earlier_runs_are_read_too() -> None:
-    names = ("solve_rate", "total", "ungraded")
-    curve = curve_of(
-        MetricsRow(
-            step=step,
-            numbers={
-                f"held_out_{when}/{name}": value for name, value in zip(names, found, strict=True)
-            },
-        )
-        for step, when, found in ((0, "before", (0.5, 20, 0)), (100, "after", (0.9, 20, 1)))
-    )
-    assert [(one.place.step, one.rate, one.total, one.ungraded) for one in curve.evaluations] == [
-        (0, 0.5, 20, 0),
-        (100, 0.9, 20, 1),
-    ]
+        assert (found.progress.step, found.progress.tokens) == (2, 100)
 
 
 def test_one_row_may_hold_a_step_and_its_evaluation() -> None:
@@ -182,23 +153,22 @@ def test_a_step_that_was_taken_twice_counts_as_it_was_last() -> None:
     """A run may go on from a checkpoint, and take the steps behind it again."""
     curve = curve_of(
         [
-            row(1, solve_rate=0.1, step_time=2),
-            row(2, solve_rate=0.2, step_time=50),
-            row(3, solve_rate=0.3, step_time=70),
-            row(2, solve_rate=0.4, step_time=3),
+            row(1, solve_rate=0.1),
+            row(2, solve_rate=0.2),
+            row(3, solve_rate=0.3),
+            row(2, solve_rate=0.4),
         ]
     )
-    assert [(one.place.step, one.numbers["solve_rate"]) for one in curve.steps] == [
+    assert [(one.progress.step, one.numbers["solve_rate"]) for one in curve.steps] == [
         (1, 0.1),
         (2, 0.4),
         (3, 0.3),
     ]
-    assert curve.steps[1].place.steps_s == 5
 
 
 def test_what_a_run_has_not_measured_is_not_zero() -> None:
     (step,) = curve_of([row(1, solve_rate=0.1)]).steps
-    assert step.place == RunProgress(step=1, tokens=None, steps_s=None, wall_s=None)
+    assert step.progress == RunProgress(step=1, tokens=None, wall_s=None)
 
 
 def test_a_folder_of_one_evaluation_has_no_step(tmp_path: Path) -> None:
@@ -227,8 +197,3 @@ def test_a_running_mean_is_that_of_the_last_steps() -> None:
 
 def test_a_running_mean_leaves_out_what_was_not_measured() -> None:
     assert running_mean([None, 4, None, None, 8], 2) == [None, 4, 4, None, 8]
-
-
-def test_columns_hold_the_steps_that_have_any_of_them() -> None:
-    steps = curve_of([row(1, a=1), row(2, other=1), row(3, a=2, b=4)]).steps
-    assert columns(steps, ["a", "b"]) == ([1, 3], {"a": [1, 2], "b": [0, 4]})

@@ -6,7 +6,7 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import matplotlib
@@ -14,9 +14,15 @@ import pytest
 from PIL import Image
 
 from curve_kit import a_step, curve, of, rows, texts, write
-from repl_rl.runs.plot import names_of, picture, save_curve
+from repl_rl.runs.metrics import Curve
+from repl_rl.runs.plot import figure, names_of, save_curve, saved_bytes
 
 pytestmark = pytest.mark.slow
+
+
+def picture(curves: Mapping[str, Curve], suffix: str) -> bytes:
+    return saved_bytes(lambda: figure(curves), suffix)
+
 
 Called = tuple[int, str, str]
 Call = Callable[..., Called]
@@ -49,6 +55,7 @@ def test_an_svg_says_what_it_shows_in_texts() -> None:
 def test_any_name_of_a_folder_is_a_name_in_the_picture(tmp_path: Path) -> None:
     given = ("$x_{", "_hidden", "a\x1b[31m\nb", "<&>\"'", "\u4e2d\U0001f600", "plain")
     names = names_of([tmp_path / name for name in given])
+    assert names[:2] == ["$x_{", "./_hidden"]
     several = {name: curve(2) for name in names}
     assert set(names) <= set(texts(picture(several, ".svg")))
     assert picture(several, ".png")

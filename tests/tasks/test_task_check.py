@@ -126,7 +126,10 @@ def test_a_task_that_can_be_trained_on_passes(check: Call) -> None:
             "Refuted",
             "!!  reference   6 of 8 own answers are right; not those of 3 wrong, 7 wrong",
         ),
-        ("Prefixed", "!!  nonsense    submit_final_answer(0) solves 88% of the problems"),
+        (
+            "Prefixed",
+            "!!  constant    0 solves 10 of 10 problems and earns +1.00; `chance` says 0%",
+        ),
         ("Tolerant", "!!  nonsense    submit_final_answer('words') solves 100% of the problems"),
     ],
 )

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import difflib
 import hashlib
 import inspect
 import itertools
@@ -25,6 +24,7 @@ from importlib.metadata import version
 from typing import Any
 
 from repl_rl.base.disk import read_text
+from repl_rl.base.plugins import nearest
 from repl_rl.config.sections import DataConfig
 from repl_rl.errors import ConfigError
 from repl_rl.grading.parse import Malformed, parse
@@ -322,8 +322,7 @@ def doubt_of(family: str) -> str:
 def _check_family(family: str) -> None:
     known = library().factory.DATASETS
     if family not in known:
-        near = difflib.get_close_matches(family, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(known))}"
+        hint = nearest(family, known, otherwise=f"it has {', '.join(sorted(known))}")
         raise ConfigError(f"reasoning-gym has no family {family!r}; {hint}")
     try:
         dataset(family, 0)
