@@ -40,6 +40,7 @@ from repl_sandbox.walls import bubblewrap
 
 AT_ONCE = 4
 INTERRUPT_S, GRACE_S, PATIENCE_S = 3.0, 1.0, 60.0
+UNTIMELY = {"timeout", "killed"}
 TABLES = (*ATTACKS, *CELL_ATTACKS)
 
 
@@ -132,10 +133,11 @@ async def perform(attack: Attack, kernel: CellKernel, names: dict[str, object]) 
         end, said = await kernel.run(line, patience_s=PATIENCE_S)
         if end != "ok":
             return Outcome(f"{line!r}: {end}", end, said, False)
-    is_slow = {"timeout", "killed"}.isdisjoint(attack.ends)
+    # IPython limits no output: what nothing else ends goes on until it is interrupted.
+    is_endless = attack.ends == ("error:OutputLimit",) or not UNTIMELY.isdisjoint(attack.ends)
     end, said = await kernel.run(
         last,
-        patience_s=PATIENCE_S if is_slow else INTERRUPT_S,
+        patience_s=INTERRUPT_S if is_endless else PATIENCE_S,
         grace_s=GRACE_S if "killed" in attack.ends else PATIENCE_S,
     )
     return Outcome(None, end, said, False)
