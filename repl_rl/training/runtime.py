@@ -49,7 +49,7 @@ from repl_rl.progress import Progress
 from repl_rl.records import Attempt, Origin, Scored
 from repl_rl.rollout.env import Env
 from repl_rl.rollout.plan import Plan, TrajectorySampler
-from repl_rl.rollout.runner import RolloutRunner, Waits
+from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.sink import Sink
 from repl_rl.tasks.base import make_prompt
