@@ -35,8 +35,6 @@ class Draft:
     """Sources that the kernel has run: see `Problem.setup`. The statement speaks of its names."""
     solution: tuple[str, ...] = ()
     """Lines that find the answer from `setup` alone, the submission last."""
-    one_liners: tuple[str, ...] = ()
-    """Expressions that somebody would try in one call. None of them is an answer from tier 2 on."""
 
 
 STEPS = (sympy.Piecewise, sympy.floor, sympy.ceiling, sympy.sign, sympy.Abs, sympy.Mod)

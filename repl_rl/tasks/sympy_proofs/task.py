@@ -61,7 +61,7 @@ class SympyProofs:
             tiers = [tier for tier in FAMILIES[family].tiers if tier in self.choice.tiers]
             # One tier takes no random number: sequences of tier 1 alone stay what they are.
             tier = tiers[0] if len(tiers) == 1 else rng.choice(tiers)
-            yield draw(Cell(family=family, tier=tier), split, rng)[0]
+            yield draw(Cell(family=family, tier=tier), split, rng)
 
     def _frozen(self) -> Iterator[Problem]:
         """Yield the frozen problems of the chosen cells, which take turns."""
@@ -76,7 +76,7 @@ class SympyProofs:
 
     def problem(self, cell: Cell, split: Split, *, seed: int) -> Problem:
         """One of a cell; the same for the same seed."""
-        return drawn_at(cell, split, seed)[0]
+        return draw(cell, split, random.Random(f"{seed}/{split}/{cell}"))
 
     def grade(self, problem: Problem, submission: str) -> Verdict:
         """Judge `submission` by the rule that made the problem; never evaluates it."""
@@ -129,29 +129,20 @@ def split_of(question: str) -> Split:
     return Split.HELD_OUT if bucket[0] % HELD_OUT_ONE_IN == 0 else Split.TRAIN
 
 
-def drawn_at(cell: Cell, split: Split, seed: int) -> tuple[Problem, Draft]:
-    """Draw a problem, always the same for a seed: see `draw`."""
-    return draw(cell, split, random.Random(f"{seed}/{split}/{cell}"))
-
-
-def draw(cell: Cell, split: Split, rng: random.Random) -> tuple[Problem, Draft]:
-    """A problem of a cell on one side of the split, and the draft that it was made of."""
-    rules = _rules(cell, split)
+def draw(cell: Cell, split: Split, rng: random.Random) -> Problem:
+    """A problem of a cell on one side of the split."""
+    # Some rules make no training problems.
+    rules = {
+        name: rule
+        for name, rule in FAMILIES[cell.family].rules_at(cell.tier).items()
+        if not (rule.is_held_out and split is Split.TRAIN)
+    }
     while True:
         kind = rng.choice(tuple(rules))
         draft = rules[kind].draft(rng, cell.tier)
         points = f"{rng.getrandbits(64):016x}"
         if rules[kind].is_held_out or split_of(_asked(draft)) is split:
-            return _problem(cell, kind, rules[kind], draft, points), draft
-
-
-def _rules(cell: Cell, split: Split) -> dict[str, Rule]:
-    """Rules that make problems of this cell for this side; some make no training problems."""
-    return {
-        name: rule
-        for name, rule in FAMILIES[cell.family].rules_at(cell.tier).items()
-        if not (rule.is_held_out and split is Split.TRAIN)
-    }
+            return _problem(cell, kind, rules[kind], draft, points)
 
 
 def _asked(draft: Draft) -> str:

@@ -43,13 +43,6 @@ def _implicit(rng: random.Random, tier: int) -> Draft:
             f"d = idiff(f, y, x, 2).subs({{x: {a}, y: r}})",
             "submit_final_answer((r, d))",
         ),
-        one_liners=(
-            f"solve(f.subs(x, {a}), y)",
-            f"solve([f, x - {a}], [x, y])",
-            f"idiff(f, y, x, 2).subs(x, {a})",
-            f"(max(solve(f.subs(x, {a}), y)), idiff(f, y, x, 2).subs(x, {a}))",
-            f"[s.diff(x, 2).subs(x, {a}) for s in solve(f, y)]",
-        ),
     )
 
 
@@ -75,13 +68,6 @@ def _median(rng: random.Random, tier: int) -> Draft:
             "I = integrate((p - x)*g, (x, 0, p)) + integrate((x - p)*g, (x, p, 1))",
             "r = [s for s in solve(diff(I, p), p) if 0 < s < 1][0]",
             "submit_final_answer((r, I.subs(p, r)))",
-        ),
-        one_liners=(
-            "integrate(Abs(x - p)*g, (x, 0, 1))",
-            "minimum(integrate(Abs(x - p)*g, (x, 0, 1)), p, Interval(0, 1))",
-            "solve(diff(integrate(Abs(x - p)*g, (x, 0, 1)), p), p)",
-            "(Rational(1, 2), integrate(Abs(x - Rational(1, 2))*g, (x, 0, 1)))",
-            "stationary_points(integrate(Abs(x - p)*g, (x, 0, 1)), p)",
         ),
     )
 
@@ -113,14 +99,6 @@ def _paired(rng: random.Random, tier: int) -> Draft:
             "v = solve(A, c)[0]",
             "J = integrate(g.subs(c, v), (x, 0, 1))",
             "submit_final_answer((v, expand(J)))",
-        ),
-        one_liners=(
-            "integrate(f, (x, 0, 1))",
-            "solve(integrate(f, (x, 0, 1)), c)",
-            "integrate(g, (x, 0, 1))",
-            "(c, integrate(g, (x, 0, 1)))",
-            "(0, integrate(g.subs(c, 0), (x, 0, 1)))",
-            "(solve(f, c)[0], integrate(g, (x, 0, 1)))",
         ),
     )
 
@@ -154,15 +132,6 @@ def _radical(rng: random.Random, tier: int) -> Draft:
             "F = u.subs(v)*sqrt(q)",
             "submit_final_answer(F.subs(x, 1) - F.subs(x, 0))",
         ),
-        one_liners=(
-            "integrate(f, (x, 0, 1))",
-            "integrate(f, x)",
-            "integrate(expand(f), (x, 0, 1))",
-            "integrate(f, (x, 0, 1), manual=True)",
-            "integrate(f, (x, 0, 1), heurisch=True)",
-            "Integral(f, (x, 0, 1)).doit()",
-            "integrate(f, (x, 0, 1), meijerg=True)",
-        ),
     )
 
 
@@ -184,13 +153,6 @@ def _inverse(rng: random.Random, tier: int) -> Draft:
             "d = [f.diff(x, i).subs(x, r) for i in (1, 2, 3)]",
             "g = -d[1]/d[0]**3",
             "submit_final_answer((1/d[0], g, (3*d[1]**2 - d[0]*d[2])/d[0]**5))",
-        ),
-        one_liners=(
-            f"solve(f - ({value}), x)",
-            "[diff(s, x) for s in solve(f - Symbol('y'), x)]",
-            "tuple(idiff(f - Symbol('y'), x, Symbol('y'), i) for i in (1, 2, 3))",
-            f"tuple(diff(1/f, x, i).subs(x, {value}) for i in (1, 2, 3))",
-            f"tuple(1/f.diff(x, i).subs(x, {value}) for i in (1, 2, 3))",
         ),
     )
 

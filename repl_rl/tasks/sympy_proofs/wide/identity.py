@@ -66,7 +66,6 @@ class World:
     """Like a member of this weight, but with the wrong parity: no sum of the basis."""
     solution: tuple[str, ...]
     """Lines that leave the answer as A."""
-    one_liners: tuple[str, ...]
 
 
 def _span(world: World) -> Callable[[random.Random, int], Draft]:
@@ -93,7 +92,6 @@ def _span(world: World) -> Callable[[random.Random, int], Draft]:
                 f"fs = [{', '.join(one.text for one in functions)}]",
             ),
             solution=tuple(line.replace("SIZE", size) for line in world.solution),
-            one_liners=tuple(line.replace("SIZE", size) for line in world.one_liners),
         )
 
     return draft
@@ -171,13 +169,6 @@ def _of_terms(rng: random.Random, weight: int, factor: Callable[[int], Term]) ->
     return product
 
 
-_SUM = "sum(a*g for a, g in zip(symbols('c:SIZE'), basis))"
-_CALLS = (
-    "[simplify(f) for f in fs]",
-    "[expand(f) for f in fs]",
-    f"[solve(f - {_SUM}, symbols('c:SIZE')) for f in fs]",
-    f"[list(solve(f - {_SUM}, symbols('c:SIZE'), dict=True)[0].values()) for f in fs]",
-)
 _BY_COEFFICIENTS = (
     "c, z = symbols('c:SIZE'), symbols('z', positive=True)",
     "E = [(f - sum(a*g for a, g in zip(c, basis))).rewrite(exp) for f in fs]",
@@ -189,16 +180,10 @@ _BY_COEFFICIENTS = (
 
 
 def _exponential_world(make: Callable[[str, int], Term], even: str, odd: str, back: str) -> World:
-    undetermined = f"solve_undetermined_coeffs(f - {_SUM}, symbols('c:SIZE'), x)"
     return World(
         declared="x = symbols('x', real=True)",
         domain="real x",
         solution=tuple(line.replace("BACK", back) for line in _BY_COEFFICIENTS),
-        one_liners=(
-            *_CALLS,
-            f"[list({undetermined}.values()) for f in fs]",
-            "[f.rewrite(exp).expand() for f in fs]",
-        ),
         **_harmonics(make, even, odd),
     )
 
@@ -258,11 +243,6 @@ FIBONACCI = World(
         " for c, d in zip(C, D)]",
         "submit_final_answer(A)",
     ),
-    one_liners=(
-        *_CALLS,
-        "[expand(f.rewrite(sqrt)) for f in fs]",
-        f"[linsolve([(f - {_SUM}).subs(n, t) for t in (1, 2)], symbols('c:SIZE')) for f in fs]",
-    ),
 )
 TRIGONOMETRIC = _exponential_world(_wave, "cos", "sin", "-I*log(z)")
 HYPERBOLIC = _exponential_world(_hyperbolic, "cosh", "sinh", "log(z)")
@@ -289,18 +269,6 @@ def _floors(rng: random.Random, tier: int) -> Draft:
             "E = [q*expand(v - y) for (u, v), y, (q, p, b) in zip(S, Y, T)]",
             "N = [mod_inverse(p, q)*(-ceiling(e) - q*b) % q for e, (q, p, b) in zip(E, T)]",
             "submit_final_answer([True if 0 <= e < 1 else w for e, w in zip(E, N)])",
-        ),
-        one_liners=(
-            "[simplify(l - r) == 0 for l, r in claims]",
-            "[simplify(l - r) == 0 or 1 for l, r in claims]",
-            "[bool(l.equals(r)) or 1 for l, r in claims]",
-            "[(l - r).subs(n, 0) == 0 or 0 for l, r in claims]",
-            "[(l - r).subs(n, 50) == 0 or 50 for l, r in claims]",
-            "[next((t for t in range(-9, 20) if (l - r).subs(n, t)), True) for l, r in claims]",
-            "[next((t for t in range(10**5) if (l - r).subs(n, t)), True) for l, r in claims]",
-            "[next((t for h in [lambdify(n, l - r, 'math')] for t in range(10**8) if h(t)), True)"
-            " for l, r in claims]",
-            "[solve(l - r, n) for l, r in claims]",
         ),
     )
 
@@ -389,14 +357,6 @@ def _roots(rng: random.Random, tier: int) -> Draft:
             "W = [[t for t in ts if d.subs(s, t) != 0] for d, ts in zip(D, T)]",
             f"A = [{change.back_text.format('w[0]')} if w else True for w in W]",
             "submit_final_answer(A)",
-        ),
-        one_liners=(
-            "[simplify(l - r) == 0 for l, r in claims]",
-            "[bool(l.equals(r)) or 2 for l, r in claims]",
-            "[simplify(l**2 - r**2) == 0 or 2 for l, r in claims]",
-            "[sqrtdenest(l) == r or 3 for l, r in claims]",
-            "[next((t for t in range(1, 15) if abs(N((l - r).subs(x, t))) > 1e-9), True)"
-            " for l, r in claims]",
         ),
     )
 

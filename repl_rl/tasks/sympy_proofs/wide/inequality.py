@@ -32,15 +32,6 @@ FORM = (
 NICE = (-2, -1, 0, 1, 2)
 """No false claim fails where all variables have such values."""
 MAX_SQUARES = 20
-CALLS = (
-    "factor(f)",
-    "solve(f < 0)",
-    "simplify(f)",
-    "[(1, sqrt(f))]",
-    "[(1, factor(f))]",
-    "factor_list(f)[1]",
-    "list(collect(f, x).args)",
-)
 
 
 def grade(problem: Problem, submission: str) -> Verdict:
@@ -100,9 +91,7 @@ def _wrong(evidence: str) -> Verdict:
     return Verdict(kind=VerdictKind.WRONG, method="squares", evidence=evidence[:200])
 
 
-def _draft(
-    f: Any, names: Sequence[str], answer: str, solution: Sequence[str], calls: Sequence[str] = ()
-) -> Draft:
+def _draft(f: Any, names: Sequence[str], answer: str, solution: Sequence[str]) -> Draft:
     listed, symbols = ", ".join(names), " ".join(f"{name}:real" for name in names)
     return Draft(
         question=QUESTION.format(listed),
@@ -111,7 +100,6 @@ def _draft(
         facts={"f": str(f), NAMES: symbols},
         setup=(binding(symbols), f"f = {f}"),
         solution=tuple(solution),
-        one_liners=(*CALLS, *calls),
     )
 
 
@@ -145,14 +133,7 @@ def _form(rng: random.Random, tier: int) -> Draft:
         f"A = {last}",
         "submit_final_answer(A)",
     )
-    listed = ", ".join(names)
-    calls = (
-        f"hessian(f, [{listed}]).LDLdecomposition()",
-        f"hessian(f, [{listed}]).is_positive_definite",
-        f"list(hessian(f, [{listed}]).eigenvals())",
-        f"[[1]*{size}, hessian(f, [{listed}]).eigenvects()][0]",
-    )
-    return _draft(f, names, answer, solution, calls)
+    return _draft(f, names, answer, solution)
 
 
 def _triangle(rng: random.Random, size: int, bound: int) -> Any:
@@ -242,7 +223,6 @@ def _minimum(rng: random.Random, _: int) -> Draft:
         answer=str(c),
         setup=("x = symbols('x', real=True)", f"f = {f}"),
         solution=("m = minimum(f, x)", "submit_final_answer(m)"),
-        one_liners=("minimum(f, x)",),
     )
 
 
@@ -266,18 +246,6 @@ def _integers(rng: random.Random, tier: int) -> Draft:
             "e = [ceiling(t) for t in r]",
             "c = [b - a for a, b in zip(e[::2], e[1::2])]",
             "submit_final_answer(sum(c))",
-        ),
-        one_liners=(
-            "solve(f < 0, x)",
-            "reduce_inequalities(f < 0, x)",
-            "solveset(f < 0, x, S.Reals)",
-            "solveset(f < 0, x, S.Integers)",
-            "len(solveset(f < 0, x, S.Integers))",
-            "len(solve(f, x))",
-            "sum(1 for t in range(-1000, 1000) if f.subs(x, t) < 0)",
-            "solveset(f < 0, x, S.Reals).measure",
-            "floor(solveset(f < 0, x, S.Reals).measure)",
-            "ceiling(solveset(f < 0, x, S.Reals).measure)",
         ),
     )
 
@@ -337,14 +305,6 @@ def _ratio(rng: random.Random, tier: int) -> Draft:
             "r = roots(p, k)",
             "submit_final_answer(min(r))",
         ),
-        one_liners=(
-            "minimum(f/g, x)",
-            f"min(hessian(f, [{listed}]).eigenvals())",
-            f"hessian(f - k*g, [{listed}]).det()",
-            f"solve(hessian(f - k*g, [{listed}]).det(), k)",
-            f"solve([diff(f/g, t) for t in ({listed})])",
-            "solve(f - k*g, k)",
-        ),
     )
 
 
@@ -374,16 +334,6 @@ def _means(rng: random.Random, tier: int) -> Draft:
             "u = solve(d[1], x)[0]",
             "v = solve(d[0].subs(x, u), y)[0]",
             "submit_final_answer(f.subs(x, u).subs(y, v))",
-        ),
-        one_liners=(
-            "minimum(f, x)",
-            "f.subs({t: 1 for t in (x, y)})",
-            "solve([diff(f, t) for t in (x, y)], [x, y])",
-            "solve(diff(f, x), x)",
-            "stationary_points(f, x)",
-            "min(f.subs({x: a, y: b}) for a in G for b in G)".replace(
-                "G", "{Rational(i, j) for i in range(1, 16) for j in range(1, 9)}"
-            ),
         ),
     )
 

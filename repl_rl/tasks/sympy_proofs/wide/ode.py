@@ -46,7 +46,6 @@ def _first_order(rng: random.Random, tier: int) -> Draft:
         facts={NAMES: "x"},
         setup=(Y, _signed(f"E = Eq(y(x).diff(x), {a}*y(x) + {forcing})")),
         solution=(f"s = dsolve(E, y(x), ics={start})", "submit_final_answer(s.rhs)"),
-        one_liners=(f"dsolve(E, y(x), ics={start}).rhs",),
     )
 
 
@@ -67,13 +66,6 @@ def _crossing(rng: random.Random, tier: int) -> Draft:
             "s = dsolve(E, y(x), ics=initial).rhs",
             "T = [t for t in solve(s, x) if t.is_positive][0]",
             "submit_final_answer((T, s.diff(x).subs(x, T)))",
-        ),
-        one_liners=(
-            "dsolve(E, y(x), ics=initial)",
-            "dsolve(E, y(x), ics=initial).rhs",
-            "solve(dsolve(E, y(x), ics=initial).rhs, x)",
-            "(max(solve(dsolve(E, y(x), ics=initial).rhs, x), key=re), 0)",
-            "nsolve(dsolve(E, y(x), ics=initial).rhs, x, 2)",
         ),
     )
 
@@ -99,14 +91,6 @@ def _bounded(rng: random.Random, tier: int) -> Draft:
             "g = [s.coeff(exp(k*x)) for k in range(1, 9) if s.coeff(exp(k*x)) != 0]",
             "v = solve(g[0], c)[0]",
             "submit_final_answer((v, expand(s.subs(c, v))))",
-        ),
-        one_liners=(
-            "dsolve(E, y(x), ics=initial)",
-            "dsolve(E, y(x), ics=initial).rhs",
-            "(c, dsolve(E, y(x), ics=initial).rhs)",
-            "(0, dsolve(E, y(x), ics=initial).rhs.subs(c, 0))",
-            "solve(dsolve(E, y(x), ics=initial).rhs, c)",
-            "limit(dsolve(E, y(x), ics=initial).rhs, x, oo)",
         ),
     )
 
@@ -149,14 +133,6 @@ def _system(rng: random.Random, tier: int) -> Draft:
             f"X = e + P*Matrix([m[i]*exp(D[i, i]*x) for i in range({size})])",
             f"submit_final_answer((*[v[s] for s in [{values}]], expand(X[0])))",
         ),
-        one_liners=(
-            "(A*x).exp()*X0",
-            "((A*x).exp()*X0)[0]",
-            f"({values}, ((A*x).exp()*X0)[0])",
-            "-A.inv()*b",
-            f"solve(A*X0 + b, [{values}])",
-            "A.eigenvals()",
-        ),
     )
 
 
@@ -180,13 +156,6 @@ def _polynomial(rng: random.Random, tier: int) -> Draft:
         facts={NAMES: "x"},
         setup=(Y, f"E = Eq({operator}, {r.as_expr() * _exp(k)})"),
         solution=_UNDETERMINED if k == 0 else _UNDETERMINED_TIMES_EXP,
-        one_liners=(
-            "dsolve(E)",
-            "dsolve(E, y(x)).rhs",
-            "dsolve(E, y(x), ics={y(0): 0, y(x).diff(x).subs(x, 0): 0}).rhs",
-            "solve(E, y(x))[0]",
-            "div(E.rhs, E.lhs.coeff(y(x)), x)[0]",
-        ),
     )
 
 
@@ -244,7 +213,6 @@ def _spectrum(rng: random.Random, tier: int) -> Draft:
             "s = solve([f.subs(lam, v) for f in e[1:]], c)",
             "submit_final_answer((v, u.subs(s)))",
         ),
-        one_liners=("dsolve(E)", "dsolve(E, y(x)).rhs", "solve(E, lam)", "solve(E, y(x))"),
     )
 
 
