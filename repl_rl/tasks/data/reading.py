@@ -233,23 +233,20 @@ def _distinct(items: Sequence[_Item]) -> tuple[list[_Item], list[tuple[_Item, st
 
 
 def _problem(item: _Item, gold: Gold) -> Problem:
-    points = _digest(f"{item.statement}\n{item.answer}")[:16]
     meta = {
         **item.labels,
         "grader": gold.grader,
         "answer": item.answer,
         "value": gold.value,
-        "points": points,
+        "points": _digest(f"{item.statement}\n{item.answer}")[:16],
         "row": item.where,
     }
-    id_ = item.id or _digest(item.statement)[:12]
     known, setup = _symbols(item, gold)
-    meta |= known
     form = _TESTS_FORM if gold.grader == "tests" else ""
     return Problem(
-        id=id_,
+        id=item.id or _digest(item.statement)[:12],
         statement=item.statement + form,
-        meta=meta,
+        meta=meta | known,
         setup=setup,
         chance=1 / item.num_choices if item.num_choices else 0.0,
     )
@@ -323,10 +320,8 @@ def _said(
 
 
 def _digest_of(items: Iterable[_Item]) -> str:
-    found = hashlib.sha256()
-    for item in items:
-        found.update(f"{item.statement}\n{item.answer}\n".encode())
-    return found.hexdigest()
+    texts = (f"{item.statement}\n{item.answer}\n" for item in items)
+    return hashlib.sha256("".join(texts).encode()).hexdigest()
 
 
 def _short(text: str) -> str:

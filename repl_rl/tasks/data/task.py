@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from repl_rl.base.disk import read_text
@@ -25,21 +25,9 @@ from repl_rl.tasks.data.names import GYM, HUB, find_file, split_hub_name
 from repl_rl.tasks.data.reading import Reading, Source, read
 
 
-def source(name: str, data: DataConfig) -> Callable[[], Source]:
-    """Return a loader of the data set; a wrong name is a ConfigError at once."""
+def _hub_source(name: str, config: str | None) -> Source:
+    """Every split of a data set on the hub."""
     repository, revision = split_hub_name(name)
-
-    def load() -> Source:
-        splits = _splits(name, repository, revision, data.config)
-        return Source(name=name, place=name, rows=_rows(repository, splits), has_splits=True)
-
-    return load
-
-
-def _splits(
-    name: str, repository: str, revision: str | None, config: str | None
-) -> Mapping[str, Any]:  # of rows, a type of the library's
-    """Every split by its name."""
     try:
         import datasets
     except ModuleNotFoundError:
@@ -48,17 +36,22 @@ def _splits(
             f"{how_to_install('data')}"
         ) from None
     try:
-        found = datasets.load_dataset(repository, config, revision=revision)
+        splits = datasets.load_dataset(repository, config, revision=revision)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise ConfigError(
             f"{name!r} cannot be loaded: {_first_line(error)}; it takes the hub, or a copy that "
             f"was loaded here before (--set data.config=NAME chooses a configuration)"
         ) from None
-    splits: Mapping[str, Any] = found
-    return splits
+    return Source(name=name, place=name, rows=_rows(repository, splits), has_splits=True)
 
 
-def _rows(repository: str, splits: Mapping[str, Any]) -> Iterator[DataRow]:
+def _file_source(name: str) -> Source:
+    path = find_file(name)
+    place = str(path.resolve())
+    return Source(name=path.name, place=place, rows=read_rows(path), digest=digest(path))
+
+
+def _rows(repository: str, splits: Mapping[str, Any]) -> Iterator[DataRow]:  # rows by split
     for split, table in splits.items():
         for number, values in enumerate(table, 1):
             texts = _as_text(values)
@@ -117,16 +110,11 @@ def open_data(name: str, data: DataConfig) -> tuple[DataTask | GymTask, str]:
         return open_family(name, data)
     spec = by_tests.SPEC if data.grader == "tests" else SPEC
     if name.startswith(HUB):
-        return DataTask(name, source(name, data), data), spec
+        split_hub_name(name)
+        return DataTask(name, partial(_hub_source, name, data.config), data), spec
     if data.config is not None:
         raise ConfigError(
             f"data.config = {data.config!r} has no effect: {name!r} is a file; it names a "
             f"configuration of a data set on the hub"
         )
-
-    def file_source() -> Source:
-        path = find_file(name)
-        rows = read_rows(path)
-        return Source(name=path.name, place=str(path.resolve()), rows=rows, digest=digest(path))
-
-    return DataTask(name, file_source, data), spec
+    return DataTask(name, partial(_file_source, name), data), spec

@@ -7,7 +7,6 @@ number may be both, so it is read as both. Within `2\pi r h` nothing is a unit.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from repl_rl.tasks.data.latex.atoms import FUNCTIONS, PROSE, Atom, Atoms
 from repl_rl.tasks.data.latex.brackets import flattened, outside
@@ -17,7 +16,7 @@ _PERCENT = re.compile(r"%|per ?cent|percentage points?", re.IGNORECASE)
 _TEMPERATURE = re.compile(r"(?:deg|degrees?) (?:C|F|K|Celsius|Fahrenheit|Kelvin)", re.IGNORECASE)
 _UPRIGHT = PROSE | {"mathrm", "mathsf", "rm", "sf"}
 """Fonts that tell a unit from an unknown."""
-_MARKS: Mapping[str, str] = {"*": "*", "/": "/", "%": "%", "deg": "deg", "'": "'"}
+_MARKS = ("*", "/", "%", "deg", "'", "^")
 
 
 def without_unit(atoms: Atoms, *, letters_are_units: bool) -> tuple[Atoms, str]:
@@ -95,8 +94,6 @@ def _piece(atoms: Atoms, index: int) -> str | None:
         case "number" | "group" if index and atoms[index - 1].text == "^":
             inside = "".join(one.text for one in flattened((atom,)))
             return inside if re.fullmatch(r"-?\d", inside) else None
-        case "mark" if atom.text == "^":
-            return "^"
-        case "mark":
-            return _MARKS.get(atom.text)
+        case "mark" if atom.text in _MARKS:
+            return atom.text
     return None

@@ -20,12 +20,7 @@ Several = Callable[[Atoms], list[str]]
 """The texts of the values of one element."""
 
 _OPERATIONS: Mapping[str, str] = {"cup": "Union", "cap": "Intersection", "setminus": "Complement"}
-_NUMBERS: Mapping[str, str] = {
-    "R": "Reals",
-    "Z": "Integers",
-    "Q": "Rationals",
-    "C": "Complexes",
-}
+_NUMBERS: Mapping[str, str] = {"R": "Reals", "Z": "Integers", "Q": "Rationals", "C": "Complexes"}
 """Not the natural ones, of which nobody knows whether 0 is one."""
 _INFINITE = "oo"
 _MATRICES = ("pmatrix", "bmatrix", "Bmatrix", "matrix", "psmallmatrix", "bsmallmatrix")
