@@ -296,10 +296,6 @@ def _rising(_: _Evaluation, x: Ball, k: Ball) -> Ball:
     return acb(x + k).gamma() / acb(x).gamma()
 
 
-def _falling(now: _Evaluation, x: Ball, k: Ball) -> Ball:
-    return _rising(now, x - k + 1, k)
-
-
 def _golden() -> acb:
     return (1 + acb(5).sqrt()) / 2
 
@@ -307,11 +303,6 @@ def _golden() -> acb:
 def _fibonacci(_: _Evaluation, n: Ball) -> Ball:
     up, down = _golden_powers(n)
     return (up - down) / acb(5).sqrt()
-
-
-def _lucas(_: _Evaluation, n: Ball) -> Ball:
-    up, down = _golden_powers(n)
-    return up + down
 
 
 def _golden_powers(n: Ball) -> tuple[acb, acb]:
@@ -337,14 +328,6 @@ def _lambert(now: _Evaluation, z: Ball, *branch: Ball) -> Ball:
     if number is None:
         raise NoBallError
     return now.snapped(acb(z)).lambertw(number)
-
-
-def _subfactorial(_: _Evaluation, n: Ball) -> Ball:
-    return acb(-1).gamma_upper(acb(n + 1)) / arb.const_e()
-
-
-def _absolute(_: _Evaluation, ball: Ball) -> Ball:
-    return abs(ball) if isinstance(ball, fmpq) else acb(abs(ball))
 
 
 def _unit(now: _Evaluation, ball: Ball) -> Ball:
@@ -464,7 +447,7 @@ _RULES: Mapping[Any, Callable[..., Ball]] = {
     sympy.Add: _sum,
     sympy.Mul: _product,
     sympy.Pow: _power,
-    sympy.Abs: _absolute,
+    sympy.Abs: lambda _, ball: abs(ball) if isinstance(ball, fmpq) else acb(abs(ball)),
     sympy.sign: _unit,
     sympy.arg: _angle,
     sympy.atan2: _angle_of_pair,
@@ -475,11 +458,11 @@ _RULES: Mapping[Any, Callable[..., Ball]] = {
     sympy.Mod: _remainder,
     sympy.binomial: _binomial,
     sympy.factorial2: _double_factorial,
-    sympy.subfactorial: _subfactorial,
+    sympy.subfactorial: lambda _, n: acb(-1).gamma_upper(acb(n + 1)) / arb.const_e(),
     sympy.RisingFactorial: _rising,
-    sympy.FallingFactorial: _falling,
+    sympy.FallingFactorial: lambda now, x, k: _rising(now, x - k + 1, k),
     sympy.fibonacci: _fibonacci,
-    sympy.lucas: _lucas,
+    sympy.lucas: lambda _, n: sum(_golden_powers(n)),
     sympy.catalan: _catalan,
     sympy.harmonic: _harmonic,
     sympy.LambertW: _lambert,

@@ -76,13 +76,10 @@ def near(symbols: Sequence[Any], size: Any, *, domain: Domain) -> Iterator[Point
     """Points whose coordinates all have this size, or twice of it, on both sides of 0."""
     for sign in (1, -1):
         for number in (size, 2 * size + 1):
-            coordinates = {s: _fitted(s, number * _sign(s, domain, sign)) for s in symbols}
+            signs = {s: 1 if _domain(s, domain) is Domain.NATURALS else sign for s in symbols}
+            coordinates = {s: _fitted(s, number * signs[s]) for s in symbols}
             if None not in coordinates.values():
                 yield coordinates
-
-
-def _sign(symbol: Any, domain: Domain, sign: int) -> int:
-    return 1 if _domain(symbol, domain) is Domain.NATURALS else sign
 
 
 def can_be_drawn(symbol: Any) -> bool:

@@ -12,6 +12,7 @@ Knows no task, no equality, no process.
 from __future__ import annotations
 
 import ast
+import operator
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -68,9 +69,8 @@ def parse(text: str, *, symbols: Collection[str] | Mapping[str, Any] = ()) -> Va
             return _build(tree, declared)
     except Malformed:
         raise
-    except (
-        Exception
-    ) as error:  # sympy raises what it likes when a constructor dislikes its arguments
+    # sympy raises what it likes when a constructor dislikes its arguments
+    except Exception as error:
         raise Malformed(f"{type(error).__name__}: {error}") from error
 
 
@@ -90,10 +90,8 @@ def _read(text: str) -> ast.expr:
     if "\0" in text:
         raise Malformed("a NUL character")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # Python's remarks on odd literals in text that is not ours
+        # Python remarks on odd literals in text that is not ours.
+        with warnings.catch_warnings(action="ignore"):
             return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise Malformed("not an expression") from error
@@ -141,7 +139,8 @@ def _build(node: ast.expr, symbols: Mapping[str, Any]) -> Value:
             pairs = zip((key for key in keys if key is not None), values, strict=True)
             return _mapping([(_build(a, symbols), _build(b, symbols)) for a, b in pairs])
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
-            return _call(name, [_build(argument, symbols) for argument in args], symbols)
+            values = [_build(argument, symbols) for argument in args]
+            return _kept(_called(name, values, symbols), values)
         case ast.Call(
             func=ast.Attribute(value=ast.Name(id="Interval"), attr=ends), args=args, keywords=[]
         ) if ends in _OPEN_ENDS:
@@ -171,10 +170,6 @@ def _name(name: str, symbols: Mapping[str, Any]) -> Value:
     if name in CONSTANTS:
         return CONSTANTS[name]
     raise Malformed(f"unknown name {name[:40]!r}")
-
-
-def _call(name: str, args: list[Value], symbols: Mapping[str, Any]) -> Value:
-    return _kept(_called(name, args, symbols), args)
 
 
 def _called(name: str, args: list[Value], symbols: Mapping[str, Any]) -> Value:
@@ -281,10 +276,10 @@ _ENDS = (sympy.oo, -sympy.oo)
 """Infinities, which are right as ends of a comparison or a set."""
 _MAY_FAIL = (sympy.Pow, sympy.Function, *map(type, (*_ENDS, sympy.zoo, sympy.nan)))
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.Div: lambda a, b: a / b,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
 }
 _ROUNDING: Mapping[type[ast.operator], tuple[str, Callable[[Any, Any], list[Any]]]] = {
     ast.FloorDiv: ("floor", lambda a, b: [a / b]),
