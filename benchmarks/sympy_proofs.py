@@ -31,10 +31,10 @@ from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.tasks.sympy_proofs.demonstration import TABLES, facts_of
 from repl_rl.tasks.sympy_proofs.demonstration import played as template_lines
 from repl_rl.tasks.sympy_proofs.family import LINES
-from repl_rl.tasks.sympy_proofs.task import Known, digest_of, draw, known
+from repl_rl.tasks.sympy_proofs.task import Known, draw, known
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
-from rule_kit import WITNESSED, mutants, single_calls, solution_of
+from rule_kit import WITNESSED, digest_of, mutants, single_calls, solution_of
 
 T = TypeVar("T")
 Rates = defaultdict[str, dict[str, float]]

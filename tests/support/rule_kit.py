@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import builtins
+import hashlib
 import json
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -70,6 +71,14 @@ def solution_of(problem: Problem) -> list[str]:
 def _rows() -> list[dict[str, Any]]:
     file = Path(__file__).parents[2] / "benchmarks" / "single_calls.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def digest_of(problems: Iterable[Problem]) -> str:
+    """16 hex digits of what is asked, and of the answers."""
+    digest = hashlib.blake2b(digest_size=8)
+    for one in problems:
+        digest.update("\n".join([*one.setup, one.statement, one.meta["answer"], ""]).encode())
+    return digest.hexdigest()
 
 
 def single_calls(problem: Problem) -> list[str]:
