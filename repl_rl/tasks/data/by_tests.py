@@ -12,7 +12,7 @@ import ast
 import asyncio
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_rl.tasks.data.graders import ByName, unquoted
@@ -44,9 +44,9 @@ class ByTests(ByName):
             return Verdict(kind=VerdictKind.MALFORMED, method="tests", evidence=evidence)
         if self._runner is None:
             self._runner = asyncio.Runner()
-        return self._runner.run(self._run(source, calls_of(problem.meta)))
+        return self._runner.run(self._run(source, json.loads(problem.meta["value"])))
 
-    async def _run(self, source: str, calls: Sequence[tuple[str, str]]) -> Verdict:
+    async def _run(self, source: str, calls: Sequence[Sequence[str]]) -> Verdict:
         if self._pool is None:  # kept for the life of the process, which ends it
             pool = KernelPool(LIMITS, preload=(), standby=1, isolation=Isolation.AUTO)
             self._pool = await pool.__aenter__()
@@ -55,8 +55,8 @@ class ByTests(ByName):
             return await judged(kernel, source, calls)
 
 
-async def judged(kernel: Kernel, source: str, calls: Sequence[tuple[str, str]]) -> Verdict:
-    """Define what `source` defines, then make each call."""
+async def judged(kernel: Kernel, source: str, calls: Sequence[Sequence[str]]) -> Verdict:
+    """Define what `source` defines, then make each call, which must return a literal."""
     defined = await kernel.run(f"exec({source!r})")
     if defined.status is not ExecStatus.OK:
         return _wrong(f"the source: {defined.status}")
@@ -75,11 +75,6 @@ def is_literal_equal(value: str, expected: str) -> bool:
         return bool(ast.literal_eval(value) == ast.literal_eval(expected))
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return False
-
-
-def calls_of(meta: Mapping[str, str]) -> list[tuple[str, str]]:
-    """(call, literal that it must return) of each test."""
-    return [(call, expected) for call, expected in json.loads(meta["value"])]
 
 
 def read_tests(source: str) -> str:
