@@ -196,21 +196,22 @@ def choose(task: Task, config: TaskConfig) -> Task:
     return task.with_choice(choice)
 
 
-class Readable(Protocol):
-    """Content that a task has read: see `repl_rl.tasks.data.reading`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Reading of somebody's data."""
 
-    @property
-    def said(self) -> str: ...
-
-    @property
-    def record(self) -> str: ...
+    sides: Mapping[Split, tuple[Problem, ...]]
+    summary: str
+    """One line: what was taken, as what, and what was refused."""
+    record: str
+    """Record that a run writes down: where the data was, its digest, how many rows."""
 
 
 @runtime_checkable
 class StoredTask(Task, Protocol):
     """A task whose problems are read from somewhere."""
 
-    def read(self) -> Readable:
+    def read(self) -> Reading:
         """Read the data once, and sum it up in a line for a person and in one for a run's folder.
 
         Raises ConfigError where it cannot be read.

@@ -29,10 +29,11 @@ from repl_rl.config.sections import DataConfig
 from repl_rl.errors import ConfigError
 from repl_rl.grading.parse import Malformed, parse
 from repl_rl.records import Problem, Split, Verdict, VerdictKind
+from repl_rl.tasks.base import Reading
 from repl_rl.tasks.data.golds import names_in
 from repl_rl.tasks.data.gym_draws import CHUNK, GymEntry, dataset, drawn, entry_at, library
 from repl_rl.tasks.data.names import GYM
-from repl_rl.tasks.data.reading import Reading, share
+from repl_rl.tasks.data.reading import share
 from repl_rl.tasks.data.texts import MAX_CHARS, statement_of
 
 _BETWEEN = (", ", ",", " ", "\n", " \u00d7 ", "")
@@ -209,7 +210,7 @@ class GymTask(GymGrader):
         """
         made_by = f"{self.name}: made by reasoning-gym {version('reasoning-gym')}"
         doubt = doubt_of(self._family)
-        return Reading(sides={}, said=made_by + (doubt and f"; {doubt}"), record=made_by)
+        return Reading(sides={}, summary=made_by + (doubt and f"; {doubt}"), record=made_by)
 
     def problems(self, split: Split, *, seed: int) -> Iterator[Problem]:
         """Problems of one side in a seeded order; it ends where a family has no others."""

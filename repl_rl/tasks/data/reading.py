@@ -23,6 +23,7 @@ from repl_rl.config.sections import DataConfig, GraderName
 from repl_rl.errors import ConfigError
 from repl_rl.grading.declared import declared
 from repl_rl.records import Problem, Split
+from repl_rl.tasks.base import Reading
 from repl_rl.tasks.data.choices import are_places, choices_of
 from repl_rl.tasks.data.columns import ColumnFinder, Columns, DataRow, is_empty
 from repl_rl.tasks.data.domains import constant_of, settled
@@ -39,17 +40,6 @@ _MAX_LABEL = 200
 """Characters of an id, a family, a tier."""
 _NUM_SHOWN = 10
 """Refused rows that are named."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """Reading of somebody's data."""
-
-    sides: Mapping[Split, tuple[Problem, ...]]
-    said: str
-    """One line: what was taken, as what, and what was refused."""
-    record: str
-    """Record that a run writes down: where the data was, its digest, how many rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +107,7 @@ def read(source: Source, data: DataConfig) -> Reading:
     counts = f"{len(problems)} of {len(items)} rows taken, {len(refused)} refused"
     return Reading(
         sides=sides,
-        said=_said(source.name, columns, sides, refused, num_repeated=num_repeated),
+        summary=_summary(source.name, columns, sides, refused, num_repeated=num_repeated),
         record=f"{source.place}: sha256 {source.digest or _digest_of(items)}, {counts}",
     )
 
@@ -295,7 +285,7 @@ def share(statement: str) -> float:
     return int.from_bytes(hashed) / (1 << 64)
 
 
-def _said(
+def _summary(
     name: str,
     columns: Columns,
     sides: Mapping[Split, Sequence[Problem]],
