@@ -96,9 +96,12 @@ def _table(path: Path, *, delimiter: str) -> Iterator[DataRow]:
                 where, line = f"{path.name}:{line}", reader.line_num + 1
                 if not names:
                     names = _names(where, cells)
+                elif len(cells) == len(names):
+                    yield DataRow(where, dict(zip(names, cells, strict=True)))
                 elif cells:
-                    yield DataRow(
-                        where, dict(zip(names, _filling(where, names, cells), strict=True))
+                    raise ConfigError(
+                        f"{where}: {len(cells)} cells in a table of {len(names)} columns; a cell "
+                        f"that holds what stands between cells is put in quotes"
                     )
         except UnicodeDecodeError:
             raise ConfigError(f"{path.name}: not UTF-8 from line {line} on") from None
@@ -110,15 +113,6 @@ def _names(where: str, cells: list[str]) -> list[str]:
     twice = [name for name in cells if cells.count(name) > 1]
     if twice:
         raise ConfigError(f"{where}: two columns are named {twice[0]!r}; expected a name for each")
-    return cells
-
-
-def _filling(where: str, names: list[str], cells: list[str]) -> list[str]:
-    if len(cells) != len(names):
-        raise ConfigError(
-            f"{where}: {len(cells)} cells in a table of {len(names)} columns; a cell that holds "
-            f"what stands between cells is put in quotes"
-        )
     return cells
 
 
