@@ -54,7 +54,7 @@ class SympyProofs:
         rng = random.Random(f"{seed}/{split}")
         families = self.choice.families_of(split)
         turns = itertools.cycle(families)
-        weights = [self.choice.weight(family) for family in families]
+        weights = [self.choice.weights.get(family, 1.0) for family in families]
         while True:
             is_even = len(set(weights)) == 1
             family = next(turns) if is_even else rng.choices(families, weights)[0]
