@@ -14,6 +14,7 @@ import contextlib
 import json
 from collections.abc import Sequence
 
+from repl_rl.grading.equality import wrong
 from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_rl.tasks.data.graders import ByName, unquoted
 from repl_sandbox.host.pool import KernelPool
@@ -59,13 +60,13 @@ async def judged(kernel: Kernel, source: str, calls: Sequence[Sequence[str]]) ->
     """Define what `source` defines, then make each call, which must return a literal."""
     defined = await kernel.run(f"exec({source!r})")
     if defined.status is not ExecStatus.OK:
-        return _wrong(f"the source: {defined.status}")
+        return wrong("tests", f"the source: {defined.status}")
     for number, (call, expected) in enumerate(calls, 1):
         found = await kernel.evaluate(call)
         if found.status is not ExecStatus.OK or found.value is None:
-            return _wrong(f"call {number} of {len(calls)}: {found.status}")
+            return wrong("tests", f"call {number} of {len(calls)}: {found.status}")
         if not is_literal_equal(found.value, expected):
-            return _wrong(f"call {number} of {len(calls)}: another value")
+            return wrong("tests", f"call {number} of {len(calls)}: another value")
     return Verdict(kind=VerdictKind.PROVED, method="tests", evidence=f"{len(calls)} calls")
 
 
@@ -107,7 +108,3 @@ def _test(statement: ast.stmt) -> tuple[str, str]:
     if not is_literal_equal(text, text):
         raise ValueError(f"no literal: {text[:40]!r}")
     return ast.unparse(call), text
-
-
-def _wrong(evidence: str) -> Verdict:
-    return Verdict(kind=VerdictKind.WRONG, method="tests", evidence=evidence)

@@ -21,7 +21,7 @@ from typing import Any
 import sympy
 
 from repl_rl.grading.declared import declared
-from repl_rl.grading.equality import compare
+from repl_rl.grading.equality import compare, wrong
 from repl_rl.grading.parse import Malformed, Value, parse
 from repl_rl.grading.primitives import CONSTANTS, compare_primitives
 from repl_rl.records import Problem, Verdict, VerdictKind
@@ -143,7 +143,7 @@ def grade_math(meta: Mapping[str, str], submission: str) -> Verdict:
     meanings = [parse(line, symbols=symbols) for line in lines if not line.startswith("'")]
     same = partial(_same_family, meta, symbols) if "variable" in meta else matched
     verdicts = [same(got, meaning, seed=meta["points"]) for meaning in meanings]
-    other = Verdict(kind=VerdictKind.WRONG, method="form", evidence="a choice is expected")
+    other = wrong("form", "a choice is expected")
     return min(verdicts, key=lambda verdict: _BEST_FIRST.index(verdict.kind), default=other)
 
 
@@ -161,11 +161,10 @@ def _same_family(
 ) -> Verdict:
     """Antiderivatives with a constant of any name; where all are asked for, one is not all."""
     if not isinstance(got, sympy.Expr) or got.is_Matrix:
-        return Verdict(kind=VerdictKind.WRONG, method="form", evidence="an expression is expected")
+        return wrong("form", "an expression is expected")
     others = expected.free_symbols - {symbols.get(meta.get("constant", ""))}
     if "constant" in meta and not got.free_symbols - others:
-        evidence = f"no constant of integration, such as {meta['constant']}"
-        return Verdict(kind=VerdictKind.WRONG, method="constant", evidence=evidence)
+        return wrong("constant", f"no constant of integration, such as {meta['constant']}")
     return compare_primitives(got, expected, symbols[meta["variable"]], seed=seed)
 
 
@@ -173,7 +172,7 @@ def grade_integer(meta: Mapping[str, str], submission: str) -> Verdict:
     """An exact integer, and the right one."""
     got = parse(submission)
     if not isinstance(got, sympy.Integer):
-        return Verdict(kind=VerdictKind.WRONG, method="form", evidence="an integer is expected")
+        return wrong("form", "an integer is expected")
     kind = VerdictKind.PROVED if got == int(meta["value"]) else VerdictKind.WRONG
     return Verdict(kind=kind, method="integer")
 
