@@ -126,19 +126,15 @@ def has_value(expression: Any, *, domain: Domain, seed: str) -> bool:
 
 def is_defined(expression: Any) -> bool:
     """Say whether `expression` is a certain number where symbols are fractions of no meaning."""
+    rng, modulus = random.Random(0), 10**6 + 3
     symbols = sorted(expression.free_symbols, key=str)
-    return _has_value_at(expression, dict(zip(symbols, _somewhere(), strict=False)))
+    point = {symbol: sympy.Rational(rng.randint(1, 10**6), modulus) for symbol in symbols}
+    return _has_value_at(expression, point)
 
 
 def _has_value_at(expression: Any, point: Point) -> bool:
     _, most = _Pair(expression, sympy.S.Zero).digits(point)
     return value_of(expression, point, max_digits=most) is not None
-
-
-def _somewhere() -> Iterator[Any]:
-    rng = random.Random(0)
-    while True:
-        yield sympy.Rational(rng.randint(1, 10**6), 10**6 + 3)
 
 
 def is_different(left: Any, right: Any, point: Point) -> bool:

@@ -81,18 +81,11 @@ _CHARACTERS: Mapping[str, str] = (
     | {"\u00b0": "deg", "\u00b1": "pm", "\u2205": "emptyset"}
     | {one: one for one in "+-*/^_!=<>()[],;:|&'"}
 )
-_UNICODE: Mapping[str, str] = {
-    "\u03c0": r"\pi ",
-    "\u221a": r"\sqrt ",
-    "\u00bd": r"\frac12 ",
-    "\u00bc": r"\frac14 ",
-    "\u00be": r"\frac34 ",
-    "\u00b2": "^{2}",
-    "\u00b3": "^{3}",
-    "\u00a0": " ",
-    "\u2009": " ",
-    "\u202f": " ",
-}
+_UNICODE: Mapping[str, str] = (
+    {"\u03c0": r"\pi ", "\u221a": r"\sqrt ", "\u00b2": "^{2}", "\u00b3": "^{3}"}
+    | {"\u00bd": r"\frac12 ", "\u00bc": r"\frac14 ", "\u00be": r"\frac34 "}
+    | dict.fromkeys("\u00a0\u2009\u202f", " ")
+)
 _GAPS: Mapping[str, Gap] = {
     **dict.fromkeys((",", ":", ";", ">", " ", "enspace", "thinspace"), "thin"),
     **dict.fromkeys(("quad", "qquad"), "wide"),

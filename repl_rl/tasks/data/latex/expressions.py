@@ -39,9 +39,7 @@ _INVERSE = {
     name: f"a{name}" for name in (*_TRIGONOMETRIC, "sinh", "cosh", "tanh", "coth", "sech", "csch")
 }
 _OF_LETTERS = {"Gamma": "gamma", "zeta": "zeta"}
-_APPLIED = frozenset(
-    (*("f", "g", "phi", "varphi", "psi", "sigma", "tau", "mu", "Phi", "Psi", "Delta"),)
-)
+_APPLIED = ("f", "g", "phi", "varphi", "psi", "sigma", "tau", "mu", "Phi", "Psi", "Delta")
 """Letters in front of brackets that are functions, not factors. So are capitals."""
 _CHOSEN = frozenset("CPA")
 """C_5^2 counts choices; it is no power."""
