@@ -154,15 +154,12 @@ def played(lines: Sequence[str], facts: Mapping[str, str], rng: random.Random) -
 
 
 def _filled(template: str, facts: Mapping[str, str], seen: str) -> str:
-    if template == "submit_final_answer({seen})" and not _is_copied(seen):
+    # Short values are typed again; a traceback or a long expression is not.
+    is_copied = 0 < len(seen) <= MAX_COPIED_CHARS and "\n" not in seen
+    if template == "submit_final_answer({seen})" and not is_copied:
         return SUBMIT_LAST
     claim = "True" if seen in HOLDS else "_" if seen.isdecimal() else GUESS
     return template.format_map({**facts, "seen": seen, "claim": claim})
-
-
-def _is_copied(seen: str) -> bool:
-    """Short values are typed again; a traceback or a long expression is not."""
-    return 0 < len(seen) <= MAX_COPIED_CHARS and "\n" not in seen
 
 
 def _with_slips(line: str, rng: random.Random) -> Iterator[str]:

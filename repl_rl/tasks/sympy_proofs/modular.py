@@ -51,7 +51,8 @@ def _congruence(rng: random.Random, _: int) -> Draft:
 
 def _power(rng: random.Random, _: int) -> Draft:
     m = _modulus(rng)
-    a, e = rng.randint(2, m - 1), rng.randint(11, MOST_EXPONENT[_scale(m)])
+    scale = sum(m > most for _, most in MODULI)
+    a, e = rng.randint(2, m - 1), rng.randint(11, MOST_EXPONENT[scale])
     return _draft(f"Find {a}**{e} mod {m}", pow(a, e, m), (a, e, m), form=RESIDUE)
 
 
@@ -110,10 +111,6 @@ MOST_EXPONENT = (10**2, 10**3, 10**4)
 
 def _modulus(rng: random.Random) -> int:
     return rng.randint(*rng.choice(MODULI))
-
-
-def _scale(modulus: int) -> int:
-    return sum(modulus > most for _, most in MODULI)
 
 
 def _size(rng: random.Random) -> int:

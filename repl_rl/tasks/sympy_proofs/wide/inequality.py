@@ -277,30 +277,31 @@ def _ratio(rng: random.Random, tier: int) -> Draft:
     bases = _triangle(rng, 3, 5).T * sympy.Matrix(symbols)
     f = sum(scale * value * base**2 for value, base in zip(values, bases, strict=True))
     g = sum(scale * base**2 for base in bases)
-    answer = str(min(values))
-    names, plane = ["x", "y", "z"], None
+    listed, where, forms = "x, y, z", "", ("f", "g")
+    bound: tuple[str, ...] = ()
+    restricted: tuple[str, ...] = ()
     if tier > 3:
-        names.append("w")
         plane = W - sum(nonzero(rng, 5) * one for one in symbols)
         # Both change where the plane is left.
         f += plane * sum(nonzero(rng, 9) * one for one in (*symbols, W))
         g += plane * sum(nonzero(rng, 9) * one for one in (*symbols, W))
-    listed = ", ".join(names)
-    bound = [f"{listed} = symbols('{' '.join(names)}', real=True)"]
-    bound += [f"f = {sympy.expand(f)}", f"g = {sympy.expand(g)}"]
-    if plane is not None:
-        bound.append(f"h = {sympy.expand(plane)}")
-    where = f"all real {listed}" + (" with h = 0" if plane is not None else "")
-    restricted = ["s = solve(h, w)[0]", "F, G = f.subs(w, s), g.subs(w, s)"] if plane else []
-    one, other = ("F", "G") if plane else ("f", "g")
+        listed, where, forms = "x, y, z, w", " with h = 0", ("F", "G")
+        bound = (f"h = {sympy.expand(plane)}",)
+        restricted = ("s = solve(h, w)[0]", "F, G = f.subs(w, s), g.subs(w, s)")
+    names = listed.replace(",", "")
     return Draft(
-        question=f"Find the largest real k such that f >= k*g for {where}",
+        question=f"Find the largest real k such that f >= k*g for all real {listed}{where}",
         form=EXACT,
-        answer=answer,
-        setup=tuple(bound),
+        answer=str(min(values)),
+        setup=(
+            f"{listed} = symbols('{names}', real=True)",
+            f"f = {sympy.expand(f)}",
+            f"g = {sympy.expand(g)}",
+            *bound,
+        ),
         solution=(
             *restricted,
-            f"A, B = hessian({one}, [x, y, z]), hessian({other}, [x, y, z])",
+            "A, B = hessian({}, [x, y, z]), hessian({}, [x, y, z])".format(*forms),
             "p = factor((A - k*B).det())",
             "r = roots(p, k)",
             "submit_final_answer(min(r))",

@@ -124,14 +124,13 @@ def _squares(rng: random.Random, tier: int) -> Draft:
         units = [int(p - 1 - legendre(d, p) - legendre(a, p)) // 2 for p in primes]
         if units != [p // 2 for p in primes]:
             break
-    lifts = [p ** (e - 1) for p, e in zip(primes, powers, strict=True)]
     m = math.prod(p**e for p, e in zip(primes, powers, strict=True))
     lifted = () if tier == 4 else ("w = [p**(e - 1) for p, e in g.items()]",)
     product = "prod(u)" if tier == 4 else "prod(u)*prod(w)"
     return _draft(
         question="Count the n with 0 <= n < m where f at x = n is congruent modulo m to the square "
         "of a number coprime to m",
-        answer=str(math.prod(units) * math.prod(lifts)),
+        answer=str(math.prod(units) * (m // math.prod(primes))),
         setup=(f"f, m = {a}*x**2 {b:+}*x {c:+}, {m}",),
         solution=(
             "g = factorint(m)",

@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
 
 import sympy
 
@@ -106,7 +105,7 @@ def _system(rng: random.Random, tier: int) -> Draft:
     rest = sympy.Matrix([nonzero(rng, 9) for _ in range(size)])
     modes = [0] * num_growing + [nonzero(rng, 9), nonzero(rng, 9)]
     start = rest + basis * sympy.Matrix(modes)
-    first = rest[0] + sum(basis[0, i] * k * _exp(rates[i]) for i, k in enumerate(modes))
+    first = rest[0] + sum(basis[0, i] * k * sympy.exp(rates[i] * X) for i, k in enumerate(modes))
     if inverse[:num_growing, -num_growing:].det() == 0 or first == rest[0]:
         return _system(rng, tier)  # not determined, or constant
     unknown = [f"c{i}" for i in range(num_growing)]
@@ -152,9 +151,9 @@ def _polynomial(rng: random.Random, tier: int) -> Draft:
     return Draft(
         question=f"Find the solution y of E that is {form}",
         form="an expression in x",
-        answer=str(u.as_expr() * _exp(k)),
+        answer=str(u.as_expr() * sympy.exp(k * X)),
         facts={NAMES: "x"},
-        setup=(Y, f"E = Eq({operator}, {r.as_expr() * _exp(k)})"),
+        setup=(Y, f"E = Eq({operator}, {r.as_expr() * sympy.exp(k * X)})"),
         solution=_UNDETERMINED if k == 0 else _UNDETERMINED_TIMES_EXP,
     )
 
@@ -232,10 +231,6 @@ def _initial(y: Modes, slope_at_zero: object) -> str:
 
 def _signed(text: str) -> str:
     return text.replace("+ -", "- ")
-
-
-def _exp(k: Any) -> Any:
-    return sympy.exp(k * X)
 
 
 RULES: Mapping[str, Rule] = {
