@@ -123,17 +123,17 @@ class _Evaluation:
     def __init__(self, point: Point, *, snaps: bool) -> None:
         self._point = point
         self._snaps = snaps
-        self._found: dict[Any, Ball] = {}
+        self._balls: dict[Any, Ball] = {}
 
     def ball(self, expression: Any) -> Ball:
         """Raises NoBallError where it has none, or where some part has none."""
-        found = self._found.get(expression)
-        if found is None:
-            found = self._evaluated(expression)
-            if isinstance(found, acb) and not found.is_finite():
+        ball = self._balls.get(expression)
+        if ball is None:
+            ball = self._evaluated(expression)
+            if isinstance(ball, acb) and not ball.is_finite():
                 raise NoBallError(expression)
-            self._found[expression] = found
-        return found
+            self._balls[expression] = ball
+        return ball
 
     def log2_size(self, expression: Any) -> float:
         """0 for 0 and for no value."""

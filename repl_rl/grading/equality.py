@@ -279,12 +279,13 @@ def _compare_regions(got: Value, expected: Value, same: Same) -> Verdict:
     if not all(_is_region(value) or isinstance(value, frozenset) for value in (got, expected)):
         return wrong("form", f"a {type(got).__name__}, not a {type(expected).__name__}")
     try:
-        found = differ(got, expected)
+        difference = differ(got, expected)
     except Unsolved as unsolved:
         return _compare_parts(got, expected, same, str(unsolved))
-    if found.place:
-        return Verdict(kind=VerdictKind.REFUTED, method="set", evidence=f"differs at {found.place}")
-    is_proved = all(zero_method(a - b) for a, b in found.merged)
+    if difference.position:
+        evidence = f"differs at {difference.position}"
+        return Verdict(kind=VerdictKind.REFUTED, method="set", evidence=evidence)
+    is_proved = all(zero_method(a - b) for a, b in difference.merged)
     kind = VerdictKind.PROVED if is_proved else VerdictKind.SUPPORTED
     return Verdict(kind=kind, method="set of reals")
 

@@ -128,7 +128,7 @@ def _build(node: ast.expr, symbols: Mapping[str, Any]) -> Value:
             return _binary(op, _build(left, symbols), _build(right, symbols))
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _RELATIONS:
             sides = [expression(_build(side, symbols)) for side in (left, right)]
-            return _kept(_plain(_RELATIONS[type(op)](*sides)), sides)
+            return _if_defined(_plain(_RELATIONS[type(op)](*sides)), sides)
         case ast.Tuple(elts=elements):
             return tuple(_build(element, symbols) for element in elements)
         case ast.List(elts=elements):
@@ -140,7 +140,7 @@ def _build(node: ast.expr, symbols: Mapping[str, Any]) -> Value:
             return _mapping([(_build(a, symbols), _build(b, symbols)) for a, b in pairs])
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
             values = [_build(argument, symbols) for argument in args]
-            return _kept(_called(name, values, symbols), values)
+            return _if_defined(_called(name, values, symbols), values)
         case ast.Call(
             func=ast.Attribute(value=ast.Name(id="Interval"), attr=ends), args=args, keywords=[]
         ) if ends in _OPEN_ENDS:
@@ -192,7 +192,7 @@ def _called(name: str, args: list[Value], symbols: Mapping[str, Any]) -> Value:
 def _binary(op: ast.operator, left: Value, right: Value) -> Value:
     result = _computed(op, left, right)
     divisor = (1 / right,) if type(op) is ast.Div else ()
-    return _kept(result, (left, right, *divisor))
+    return _if_defined(result, (left, right, *divisor))
 
 
 def _computed(op: ast.operator, left: Value, right: Value) -> Value:
@@ -209,7 +209,7 @@ def _computed(op: ast.operator, left: Value, right: Value) -> Value:
     return bounded(_ARITHMETIC[type(op)](*sides))
 
 
-def _kept(result: Value, operands: Sequence[Value]) -> Value:
+def _if_defined(result: Value, operands: Sequence[Value]) -> Value:
     """`result`, or nan where a part of an operand is gone that has no value: sympy takes 0*(0/0)
     for 0 where it does not see that a divisor is 0, and 1/(1/0), too. No condition is nan."""
     lost = _parts(operands) - _parts(result)

@@ -130,8 +130,8 @@ def baselines_of(task: Task) -> Mapping[str, Mapping[str, float]]:
 
     The attribute `baselines` of a task that has it.
     """
-    found: Mapping[str, Mapping[str, float]] = getattr(task, "baselines", {})
-    return found
+    baselines: Mapping[str, Mapping[str, float]] = getattr(task, "baselines", {})
+    return baselines
 
 
 def choose(task: Task, config: TaskConfig) -> Task:
@@ -140,8 +140,8 @@ def choose(task: Task, config: TaskConfig) -> Task:
     Raises ConfigError for a family or tier that is not there, and for a choice that leaves nothing
     to train on.
     """
-    asked = (config.families, config.tiers, config.weights, config.held_out, config.frozen)
-    if not any(asked):
+    settings = (config.families, config.tiers, config.weights, config.held_out, config.frozen)
+    if not any(settings):
         return task
     if not isinstance(task, TieredTask):
         raise ConfigError(

@@ -62,10 +62,10 @@ async def judged(kernel: Kernel, source: str, calls: Sequence[Sequence[str]]) ->
     if defined.status is not ExecStatus.OK:
         return wrong("tests", f"the source: {defined.status}")
     for number, (call, expected) in enumerate(calls, 1):
-        found = await kernel.evaluate(call)
-        if found.status is not ExecStatus.OK or found.value is None:
-            return wrong("tests", f"call {number} of {len(calls)}: {found.status}")
-        if not is_literal_equal(found.value, expected):
+        execution = await kernel.evaluate(call)
+        if execution.status is not ExecStatus.OK or execution.value is None:
+            return wrong("tests", f"call {number} of {len(calls)}: {execution.status}")
+        if not is_literal_equal(execution.value, expected):
             return wrong("tests", f"call {number} of {len(calls)}: another value")
     return Verdict(kind=VerdictKind.PROVED, method="tests", evidence=f"{len(calls)} calls")
 

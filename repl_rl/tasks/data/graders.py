@@ -40,13 +40,13 @@ _EUROPEAN = re.compile(r"(?<=\d)\{,\}(?=\d)")
 
 def decimals_in(answer: str) -> frozenset[Fraction]:
     """Sizes of all decimals that it spells, and of its percentages."""
-    found: set[Fraction] = set()
+    sizes: set[Fraction] = set()
     for text in (_GROUPING.sub("", answer), _EUROPEAN.sub(".", answer)):
         numbers = list(_numbers(text))
-        found.update(value for value, is_decimal in numbers if is_decimal)
+        sizes.update(value for value, is_decimal in numbers if is_decimal)
         if re.search(r"%|percent|per cent", text):
-            found.update(value / 100 for value, _ in numbers)
-    return frozenset(found)
+            sizes.update(value / 100 for value, _ in numbers)
+    return frozenset(sizes)
 
 
 def _numbers(text: str) -> Iterator[tuple[Fraction, bool]]:
@@ -68,9 +68,9 @@ def with_fractions(submission: str, answer: str) -> str:
         return submission
     try:
         tree = ast.parse(submission.strip(), mode="eval")
-        found = _Exact(submission.strip(), decimals_in(answer))
-        exact = found.visit(tree)
-        return ast.unparse(exact) if found.is_changed else submission
+        transformer = _Exact(submission.strip(), decimals_in(answer))
+        exact = transformer.visit(tree)
+        return ast.unparse(exact) if transformer.is_changed else submission
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return submission
 
@@ -137,8 +137,8 @@ def grade_math(meta: Mapping[str, str], submission: str) -> Verdict:
     """The best verdict over all meanings of the known answer."""
     symbols, lines = _symbols(meta), meta["value"].split("\n")
     choices = [unquoted(line) for line in lines if line.startswith("'")]
-    if choices and (said := said_by(submission)) != submission:
-        return _same_text(said, choices)
+    if choices and (text := text_of(submission)) != submission:
+        return _same_text(text, choices)
     got = parse(with_fractions(submission, meta["answer"]), symbols=symbols)
     meanings = [parse(line, symbols=symbols) for line in lines if not line.startswith("'")]
     same = partial(_same_family, meta, symbols) if "variable" in meta else matched
@@ -179,12 +179,12 @@ def grade_integer(meta: Mapping[str, str], submission: str) -> Verdict:
 
 def grade_exact(meta: Mapping[str, str], submission: str) -> Verdict:
     """Compare texts, but for blanks, the form of their characters and brackets around a letter."""
-    found = _same_text(unquoted(submission), [meta["value"]])
-    return found if found.is_solved else _same_text(said_by(submission), [meta["value"]])
+    verdict = _same_text(unquoted(submission), [meta["value"]])
+    return verdict if verdict.is_solved else _same_text(text_of(submission), [meta["value"]])
 
 
-def _same_text(said: str, known: Sequence[str]) -> Verdict:
-    is_same = normal_text(said) in map(normal_text, known)
+def _same_text(text: str, known: Sequence[str]) -> Verdict:
+    is_same = normal_text(text) in map(normal_text, known)
     return Verdict(kind=VerdictKind.PROVED if is_same else VerdictKind.WRONG, method="text")
 
 
@@ -212,10 +212,10 @@ def unquoted(submission: str) -> str:
     return text
 
 
-def said_by(submission: str) -> str:
+def text_of(submission: str) -> str:
     """Return what a submitted string says, or the strings of a list or a set between commas."""
-    found = _strings(submission, is_list=True)
-    return submission if found is None else ", ".join(found)
+    strings = _strings(submission, is_list=True)
+    return submission if strings is None else ", ".join(strings)
 
 
 def _strings(submission: str, *, is_list: bool = False) -> list[str] | None:

@@ -57,12 +57,12 @@ def spellings(submission: str) -> list[str]:
 
 def _of_classes(text: str) -> Iterator[str]:
     """Value behind the `repr` of fractions, decimals, sympy's matrices and complex numbers."""
-    if found := _FRACTION.fullmatch(text):
-        yield f"{found[1]}/{found[2]}"
-    elif found := _DECIMAL.fullmatch(text):
-        yield found[1]
-    elif found := _MATRIX.fullmatch(text):
-        yield from spellings(found[1])
+    if match := _FRACTION.fullmatch(text):
+        yield f"{match[1]}/{match[2]}"
+    elif match := _DECIMAL.fullmatch(text):
+        yield match[1]
+    elif match := _MATRIX.fullmatch(text):
+        yield from spellings(match[1])
     elif _IMAGINARY.search(text):
         yield _IMAGINARY.sub("i", text)
 

@@ -43,13 +43,13 @@ def _hub_source(name: str, config: str | None) -> Source:
             f"{name!r} cannot be loaded: {_first_line(error)}; it takes the hub, or a copy that "
             f"was loaded here before (--set data.config=NAME chooses a configuration)"
         ) from None
-    return Source(name=name, place=name, rows=_rows(repository, splits), has_splits=True)
+    return Source(name=name, location=name, rows=_rows(repository, splits), has_splits=True)
 
 
 def _file_source(name: str) -> Source:
     path = find_file(name)
-    place = str(path.resolve())
-    return Source(name=path.name, place=place, rows=read_rows(path), digest=digest(path))
+    location = str(path.resolve())
+    return Source(name=path.name, location=location, rows=read_rows(path), digest=digest(path))
 
 
 def _rows(repository: str, splits: Mapping[str, Any]) -> Iterator[DataRow]:  # rows by split
@@ -97,9 +97,9 @@ class DataTask(ByName):
 
     def problems(self, split: Split, *, seed: int) -> Iterator[Problem]:
         """Each problem of the side once, in an order that is a function of the seed."""
-        found = list(self._reading.sides[split])
-        random.Random(f"{seed}/{split}").shuffle(found)
-        yield from found
+        problems = list(self._reading.sides[split])
+        random.Random(f"{seed}/{split}").shuffle(problems)
+        yield from problems
 
 
 def open_data(name: str, data: DataConfig) -> tuple[DataTask | GymTask, str]:

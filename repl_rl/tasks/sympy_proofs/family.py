@@ -104,8 +104,8 @@ class Family:
 
     def rules_at(self, tier: int) -> Mapping[str, Rule]:
         """The rules that make problems of a tier; modules that have none are not loaded."""
-        found = _rules(tuple(name for name, tiers in self.modules.items() if tier in tiers))
-        return {name: rule for name, rule in found.items() if tier in rule.tiers}
+        rules = _rules(tuple(name for name, tiers in self.modules.items() if tier in tiers))
+        return {name: rule for name, rule in rules.items() if tier in rule.tiers}
 
 
 @cache

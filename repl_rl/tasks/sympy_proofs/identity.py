@@ -176,8 +176,8 @@ def _rule(make: Callable[[random.Random], Sides]) -> Rule:
         polynomial = sympy.expand(sides.polynomial)
         answer = "True"
         if not holds:
-            place = rng.choice(tuple(sides.twists))
-            polynomial, answer = _twin(polynomial, sides.twists[place], rng), str(place)
+            witness = rng.choice(tuple(sides.twists))
+            polynomial, answer = _twin(polynomial, sides.twists[witness], rng), str(witness)
         rhs = str(polynomial) if sides.function == 1 else f"({polynomial})*{sides.function}"
         return Draft(
             question=f"Prove or refute for all x: {sides.lhs} = {rhs}",

@@ -133,11 +133,11 @@ def draw(cell: Cell, split: Split, rng: random.Random) -> Problem:
         kind = rng.choice(tuple(rules))
         draft = rules[kind].draft(rng, cell.tier)
         points = f"{rng.getrandbits(64):016x}"
-        if rules[kind].is_held_out or split_of(_asked(draft)) is split:
+        if rules[kind].is_held_out or split_of(_identifying_text(draft)) is split:
             return _problem(cell, kind, rules[kind], draft, points)
 
 
-def _asked(draft: Draft) -> str:
+def _identifying_text(draft: Draft) -> str:
     """All that tells one problem from another. The form is no part of it: a clearer word there
     moves no problem across the split."""
     return "\n".join([*draft.setup, draft.question])
@@ -155,7 +155,7 @@ def _problem(cell: Cell, kind: str, rule: Rule, draft: Draft, points: str) -> Pr
     if draft.solution:
         meta["solution"] = "\n".join(draft.solution)
     return Problem(
-        id=hashlib.blake2b(_asked(draft).encode(), digest_size=6).hexdigest(),
+        id=hashlib.blake2b(_identifying_text(draft).encode(), digest_size=6).hexdigest(),
         statement=f"{draft.question}\nAnswer: {draft.form}.",
         meta=meta,
         setup=draft.setup,

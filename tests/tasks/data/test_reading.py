@@ -23,7 +23,7 @@ Values = dict[str, Any]
 
 def reading(rows: Sequence[Values], **data: Any) -> Reading:
     made = [DataRow(f"a.jsonl:{number}", values) for number, values in enumerate(rows, 1)]
-    source = Source(name="a.jsonl", place="/there/a.jsonl", rows=made)
+    source = Source(name="a.jsonl", location="/there/a.jsonl", rows=made)
     return read(source, DataConfig(**data))
 
 

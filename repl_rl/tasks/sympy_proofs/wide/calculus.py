@@ -115,13 +115,13 @@ def _radical(rng: random.Random, tier: int) -> Draft:
     answer = u(1) * sympy.sqrt(q(1)) - u(0) * sympy.sqrt(q(0))
     if answer == 0:
         return _radical(rng, tier)
-    shown = sympy.expand(top.as_expr())
+    numerator = sympy.expand(top.as_expr())
     return Draft(
         question="Find the integral of f over 0 < x < 1 for p > 0, without unevaluated parts",
         form="an expression in p",
         answer=str(answer),
         facts={NAMES: POSITIVE_P},
-        setup=(BIND_P, f"f = ({shown})/(2*sqrt({q.as_expr()}))"),
+        setup=(BIND_P, f"f = ({numerator})/(2*sqrt({q.as_expr()}))"),
         solution=(
             "t, b = fraction(f)",
             "q = (b/2)**2",

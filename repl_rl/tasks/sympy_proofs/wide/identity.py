@@ -364,11 +364,11 @@ def _roots(rng: random.Random, tier: int) -> Draft:
 def _root_claim(rng: random.Random, truth: bool, change: Change, count: int) -> Claim:
     """The sum of `count` roots; the first of a false claim is of a square of what can be < 0."""
     low, high = _gap(rng, change)
-    wanted = [_near(*_gap(rng, change), lift=True) for _ in range(count - 1)]
-    wanted.insert(rng.randrange(count), _near(low, high, lift=truth))
+    polynomials = [_near(*_gap(rng, change), lift=True) for _ in range(count - 1)]
+    polynomials.insert(rng.randrange(count), _near(low, high, lift=truth))
     return Claim(
-        left=" + ".join(f"sqrt({change.spell(_product(one, one))})" for one in wanted),
-        right=change.spell([sum(column) for column in zip(*wanted, strict=True)]),
+        left=" + ".join(f"sqrt({change.spell(_product(one, one))})" for one in polynomials),
+        right=change.spell([sum(column) for column in zip(*polynomials, strict=True)]),
         witness=None if truth else str(change.back((low + high) / 2)),
     )
 
@@ -378,8 +378,8 @@ def _gap(rng: random.Random, change: Change) -> tuple[Any, Any]:
     while True:
         low = sympy.Rational(rng.randint(13, 36), 12)
         high = low + sympy.Rational(1, rng.randint(12, 40))
-        places = [2 * float(change.back(end)) for end in (low, high)]
-        if math.floor(places[0] - 1e-6) == math.floor(places[1] + 1e-6):
+        doubled = [2 * float(change.back(end)) for end in (low, high)]
+        if math.floor(doubled[0] - 1e-6) == math.floor(doubled[1] + 1e-6):
             return low, high
 
 

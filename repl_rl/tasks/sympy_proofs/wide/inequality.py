@@ -313,15 +313,15 @@ def _means(rng: random.Random, tier: int) -> Draft:
     """Weighted means: a*x**p + b*y**q + ... + c/(x**r*y**s*...) has one critical point among
     positive values, its least one, which is drawn first."""
     symbols = (X, Y)
-    place = [sympy.Rational(rng.randint(20, 99), rng.randint(20, 99)) for _ in symbols]
+    point = [sympy.Rational(rng.randint(20, 99), rng.randint(20, 99)) for _ in symbols]
     powers = [rng.randint(1, 2) for _ in symbols]
     others = [rng.randint(1, 2) for _ in symbols]
-    last = sympy.Mul(*(value**-r for value, r in zip(place, others, strict=True)))
-    scales = [last * r / (p * value**p) for value, p, r in zip(place, powers, others, strict=True)]
+    last = sympy.Mul(*(value**-r for value, r in zip(point, others, strict=True)))
+    scales = [last * r / (p * value**p) for value, p, r in zip(point, powers, others, strict=True)]
     common = rng.randint(1, 3) * lcm(*(scale.q for scale in scales))
     f = common * sympy.Mul(*(one**-r for one, r in zip(symbols, others, strict=True)))
     answer = common * last
-    for one, value, scale, p in zip(symbols, place, scales, powers, strict=True):
+    for one, value, scale, p in zip(symbols, point, scales, powers, strict=True):
         f += common * scale * one**p
         answer += common * scale * value**p
     return Draft(

@@ -165,7 +165,7 @@ def _lift(rng: random.Random, tier: int) -> Draft:
         "by p**e",
         form="(n, k)",
         answer=str(zero),
-        setup=(f"p, e = {p}, {e}", f"f = {_shown(f)}", f"g = {_shown(g)}"),
+        setup=(f"p, e = {p}, {e}", f"f = {_spelled(f)}", f"g = {_spelled(g)}"),
         solution=(
             "h = Matrix([f, g])",
             "J = h.jacobian([n, k])",
@@ -208,7 +208,7 @@ def _gradient(terms: Terms, at: tuple[int, int]) -> tuple[int, int]:
     return _value(by_n, at), _value(by_k, at)
 
 
-def _shown(terms: Terms) -> str:
+def _spelled(terms: Terms) -> str:
     expression: Any = sum(c * N**i * K**j for (i, j), c in terms.items())  # sympy ships no types
     return str(expression)
 

@@ -21,8 +21,8 @@ from repl_rl.tasks.sympy_proofs.wide.modes import (
     at_zero,
     by_value,
     combined,
-    shown,
     slope,
+    spelled,
     total,
 )
 
@@ -36,12 +36,12 @@ def _first_order(rng: random.Random, tier: int) -> Draft:
     b = rng.choice([b for b in range(-6, 7) if b not in (0, a)])
     terms = (("exp", a), ("exp", b), ("x", 1))
     y = total((*term, nonzero(rng, 9)) for term in terms)
-    forcing = shown(combined((1, slope(y)), (-a, y)))
+    forcing = spelled(combined((1, slope(y)), (-a, y)))
     start = f"{{y(0): {at_zero(y)}}}"
     return Draft(
         question=f"Find the solution y of E with y(0) = {at_zero(y)}",
         form="an expression in x",
-        answer=shown(y),
+        answer=spelled(y),
         facts={NAMES: "x"},
         setup=(Y, _signed(f"E = Eq(y(x).diff(x), {a}*y(x) + {forcing})")),
         solution=(f"s = dsolve(E, y(x), ics={start})", "submit_final_answer(s.rhs)"),
@@ -82,7 +82,7 @@ def _bounded(rng: random.Random, tier: int) -> Draft:
     return Draft(
         question=f"{_KNOWN} stays bounded as x -> oo for one number c; find c and that y",
         form="a tuple (c, y) of a number and an expression in x",
-        answer=f"({at_zero(slope(y))}, {shown(y)})",
+        answer=f"({at_zero(slope(y))}, {spelled(y)})",
         facts={NAMES: "x"},
         setup=(Y, "c = symbols('c')", equation, _initial(y, "c")),
         solution=(
@@ -109,7 +109,7 @@ def _system(rng: random.Random, tier: int) -> Draft:
     if inverse[:num_growing, -num_growing:].det() == 0 or first == rest[0]:
         return _system(rng, tier)  # not determined, or constant
     unknown = [f"c{i}" for i in range(num_growing)]
-    shown = ", ".join([*map(str, start[:-num_growing]), *unknown])
+    start_text = ", ".join([*map(str, start[:-num_growing]), *unknown])
     values = ", ".join(unknown)
     return Draft(
         question=f"The solution of X' = A*X + b with X(0) = X0 stays bounded as x -> oo for one "
@@ -121,7 +121,7 @@ def _system(rng: random.Random, tier: int) -> Draft:
             f"{values} = symbols('{values}')",
             f"A = {matrix}",
             f"b = {sympy.Matrix(-matrix * rest)}",
-            f"X0 = Matrix([{shown}])",
+            f"X0 = Matrix([{start_text}])",
         ),
         solution=(
             "P, D = A.diagonalize()",
@@ -221,7 +221,7 @@ _KNOWN = "The solution y of E with the values in initial"
 def _second_order(trace: int, minus_det: int, y: Modes) -> str:
     """The line that binds E: y'' = trace*y' + minus_det*y + r."""
     first = slope(y)
-    r = shown(combined((1, slope(first)), (-trace, first), (-minus_det, y)))
+    r = spelled(combined((1, slope(first)), (-trace, first), (-minus_det, y)))
     return _signed(f"E = Eq(y(x).diff(x, 2), {trace}*y(x).diff(x) + {minus_det}*y(x) + {r})")
 
 
