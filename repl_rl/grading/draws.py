@@ -127,7 +127,7 @@ def _fits(symbol: Any, number: Any) -> bool:
 
 
 def _coordinate(domain: Domain, rng: random.Random, index: int, axis: int) -> Any:
-    """The one of the axis `axis` of the drawn point `index`: all signs come up, and all magnitudes."""
+    """One coordinate of the drawn point `index`: all signs come up, and all magnitudes."""
     sign = -1 if index >> axis & 1 else 1
     if domain in WHOLE:
         size = rng.randint(*((4, 60), (61, MANY))[(index + index // 2 + axis) % 2])

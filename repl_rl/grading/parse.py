@@ -144,7 +144,8 @@ def _build(node: ast.expr, symbols: Mapping[str, Any]) -> Value:
         case ast.Call(
             func=ast.Attribute(value=ast.Name(id="Interval"), attr=ends), args=args, keywords=[]
         ) if ends in _OPEN_ENDS:
-            return _interval(ends, [_build(argument, symbols) for argument in args])
+            left, right = (expression(_build(argument, symbols)) for argument in args)
+            return _plain(sympy.Interval(left, right, *_OPEN_ENDS[ends]))
         case ast.Call(
             func=ast.Name(id="Poly"),
             args=[polynomial, *generators],
@@ -250,11 +251,6 @@ def _matrix(*args: Value) -> Any:
         case [sympy.Integer() as rows, sympy.Integer() as columns, []] if 0 in (rows, columns):
             return sympy.ImmutableDenseMatrix(rows, columns, [])
     raise Malformed("a matrix is a list of rows")
-
-
-def _interval(ends: str, args: list[Value]) -> Value:
-    left, right = (expression(arg) for arg in args)
-    return _plain(sympy.Interval(left, right, *_OPEN_ENDS[ends]))
 
 
 def _condition(value: Value) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property, partial
+from functools import cache, partial
 from typing import Any
 
 from repl_rl.base.disk import read_text
@@ -84,20 +84,15 @@ class DataTask(ByName):
     def __init__(self, name: str, open_source: Callable[[], Source], data: DataConfig) -> None:
         self.name = name
         self.prompt = read_text(PROMPT_FILE)
-        self._open = open_source
-        self._data = data
-
-    @cached_property
-    def _reading(self) -> Reading:
-        return read(self._open(), self._data)
+        self._read = cache(lambda: read(open_source(), data))
 
     def read(self) -> Reading:
         """All that is read of the data. Raises ConfigError for what is wrong with it."""
-        return self._reading
+        return self._read()
 
     def problems(self, split: Split, *, seed: int) -> Iterator[Problem]:
         """Each problem of the side once, in an order that is a function of the seed."""
-        problems = list(self._reading.sides[split])
+        problems = list(self.read().sides[split])
         random.Random(f"{seed}/{split}").shuffle(problems)
         yield from problems
 

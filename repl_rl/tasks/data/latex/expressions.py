@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from repl_rl.tasks.data.latex.atoms import FUNCTIONS, Atom, Atoms, value_of
@@ -153,7 +152,8 @@ class _Reader:
         while True:
             if mark := self._next("*", "/"):
                 is_divided = mark == "/"
-                product = ast.BinOp(product, _OPERATORS[mark](), self._signed_factor())
+                operator = ast.Div() if is_divided else ast.Mult()
+                product = ast.BinOp(product, operator, self._signed_factor())
             elif self._is_factor():
                 if is_divided:
                     raise ValueError("a factor behind a quotient, which may belong below")
@@ -465,9 +465,6 @@ def letter(name: str) -> ast.expr:
 def described(atom: Atom) -> str:
     """Name of an atom in an error."""
     return repr(atom.text or atom.kind)
-
-
-_OPERATORS: dict[str, Callable[[], ast.operator]] = {"*": ast.Mult, "/": ast.Div}
 
 
 def _call(name: str, *arguments: ast.expr) -> ast.expr:
