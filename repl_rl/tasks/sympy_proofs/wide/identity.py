@@ -293,7 +293,7 @@ def _is_integer(value: Any, _: Problem) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Substitution:
     """s = g(x), one to one from a domain of x onto s > 0 or s >= 0."""
 
     domain: str
@@ -307,9 +307,9 @@ class Change:
     back_text: str
 
 
-def _changes(low: int) -> tuple[Change, ...]:
+def _substitutions(low: int) -> tuple[Substitution, ...]:
     return (
-        Change(
+        Substitution(
             domain=f"real x >= {low}",
             low=str(low),
             sign="nonnegative",
@@ -317,7 +317,7 @@ def _changes(low: int) -> tuple[Change, ...]:
             back=lambda s: low + s**2,
             back_text=f"{low} + {{}}**2",
         ),
-        Change(
+        Substitution(
             domain="real x",
             low="",
             sign="positive",
@@ -325,7 +325,7 @@ def _changes(low: int) -> tuple[Change, ...]:
             back=sympy.log,
             back_text="log({})",
         ),
-        Change(
+        Substitution(
             domain="real x >= 1",
             low="1",
             sign="nonnegative",
@@ -338,47 +338,47 @@ def _changes(low: int) -> tuple[Change, ...]:
 
 def _roots(rng: random.Random, tier: int) -> Draft:
     """sqrt(p(s)**2) = p(s) holds where p(s) >= 0; s is a function of x that nobody mentions."""
-    change = rng.choice(_changes(rng.randint(1, 9)))
+    substitution = rng.choice(_substitutions(rng.randint(1, 9)))
     line, answer, facts = draw_claims(
-        rng, lambda truth: _root_claim(rng, truth, change, tier - 3), 3
+        rng, lambda truth: _root_claim(rng, truth, substitution, tier - 3), 3
     )
     return Draft(
-        question=f"Which pairs in claims are equal for all {change.domain}?",
+        question=f"Which pairs in claims are equal for all {substitution.domain}?",
         form="a list with, for each pair, True or an exact x where its sides differ",
         answer=answer,
-        facts={**facts, "low": change.low},
+        facts={**facts, "low": substitution.low},
         setup=("x = symbols('x', real=True)", line),
         solution=(
-            f"s = symbols('s', {change.sign}=True)",
-            f"D = [(l - r).subs(x, {change.back_text.format('s')}) for l, r in claims]",
+            f"s = symbols('s', {substitution.sign}=True)",
+            f"D = [(l - r).subs(x, {substitution.back_text.format('s')}) for l, r in claims]",
             "Q = [[w.base for w in d.atoms(Pow) if w.exp == S.Half] for d in D]",
             "Z = [sorted({z for q in qs for z in real_roots(q) if z >= 0}) for qs in Q]",
             "T = [[(u + v)/2 for u, v in zip(z, z[1:])] for z in Z]",
             "W = [[t for t in ts if d.subs(s, t) != 0] for d, ts in zip(D, T)]",
-            f"A = [{change.back_text.format('w[0]')} if w else True for w in W]",
+            f"A = [{substitution.back_text.format('w[0]')} if w else True for w in W]",
             "submit_final_answer(A)",
         ),
     )
 
 
-def _root_claim(rng: random.Random, truth: bool, change: Change, count: int) -> Claim:
+def _root_claim(rng: random.Random, truth: bool, substitution: Substitution, count: int) -> Claim:
     """The sum of `count` roots; the first of a false claim is of a square of what can be < 0."""
-    low, high = _gap(rng, change)
-    polynomials = [_near(*_gap(rng, change), lift=True) for _ in range(count - 1)]
+    low, high = _gap(rng, substitution)
+    polynomials = [_near(*_gap(rng, substitution), lift=True) for _ in range(count - 1)]
     polynomials.insert(rng.randrange(count), _near(low, high, lift=truth))
     return Claim(
-        left=" + ".join(f"sqrt({change.spell(_product(one, one))})" for one in polynomials),
-        right=change.spell([sum(column) for column in zip(*polynomials, strict=True)]),
-        witness=None if truth else str(change.back((low + high) / 2)),
+        left=" + ".join(f"sqrt({substitution.spell(_product(one, one))})" for one in polynomials),
+        right=substitution.spell([sum(column) for column in zip(*polynomials, strict=True)]),
+        witness=None if truth else str(substitution.back((low + high) / 2)),
     )
 
 
-def _gap(rng: random.Random, change: Change) -> tuple[Any, Any]:
+def _gap(rng: random.Random, substitution: Substitution) -> tuple[Any, Any]:
     """Two values of s close to each other; no multiple of 1/2 lies between their values of x."""
     while True:
         low = sympy.Rational(rng.randint(13, 36), 12)
         high = low + sympy.Rational(1, rng.randint(12, 40))
-        doubled = [2 * float(change.back(end)) for end in (low, high)]
+        doubled = [2 * float(substitution.back(end)) for end in (low, high)]
         if math.floor(doubled[0] - 1e-6) == math.floor(doubled[1] + 1e-6):
             return low, high
 
