@@ -189,22 +189,21 @@ def choose(task: Task, config: TaskConfig) -> Task:
     return task.with_choice(choice)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """Reading of somebody's data."""
+class Readable(Protocol):
+    """Content that a task has read: see `repl_rl.tasks.data.reading`."""
 
-    sides: Mapping[Split, tuple[Problem, ...]]
-    summary: str
-    """One line: what was taken, as what, and what was refused."""
-    record: str
-    """Record that a run writes down: where the data was, its digest, how many rows."""
+    @property
+    def summary(self) -> str: ...
+
+    @property
+    def record(self) -> str: ...
 
 
 @runtime_checkable
 class StoredTask(Task, Protocol):
     """A task whose problems are read from somewhere."""
 
-    def read(self) -> Reading:
+    def read(self) -> Readable:
         """Read the data once, and sum it up in a line for a person and in one for a run's folder.
 
         Raises ConfigError where it cannot be read.

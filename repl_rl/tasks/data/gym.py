@@ -29,11 +29,10 @@ from repl_rl.config.sections import DataConfig
 from repl_rl.errors import ConfigError
 from repl_rl.grading.parse import Malformed, parse
 from repl_rl.records import Problem, Split, Verdict, VerdictKind
-from repl_rl.tasks.base import Reading
 from repl_rl.tasks.data.golds import names_in
 from repl_rl.tasks.data.gym_draws import CHUNK, GymEntry, dataset, drawn, entry_at, library
 from repl_rl.tasks.data.names import GYM
-from repl_rl.tasks.data.reading import share
+from repl_rl.tasks.data.reading import Reading, share
 from repl_rl.tasks.data.texts import MAX_CHARS, statement_of
 
 _BETWEEN = (", ", ",", " ", "\n", " \u00d7 ", "")

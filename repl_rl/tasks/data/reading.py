@@ -23,7 +23,6 @@ from repl_rl.config.sections import DataConfig, GraderName
 from repl_rl.errors import ConfigError
 from repl_rl.grading.declared import declared
 from repl_rl.records import Problem, Split
-from repl_rl.tasks.base import Reading
 from repl_rl.tasks.data.choices import are_indices, choices_of
 from repl_rl.tasks.data.columns import ColumnFinder, Columns, DataRow, is_empty
 from repl_rl.tasks.data.domains import constant_of, settled
@@ -40,6 +39,17 @@ _MAX_LABEL = 200
 """Characters of an id, a family, a tier."""
 _NUM_LISTED = 10
 """Refused rows that are named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Reading of somebody's data."""
+
+    sides: Mapping[Split, tuple[Problem, ...]]
+    summary: str
+    """One line: what was taken, as what, and what was refused."""
+    record: str
+    """Record that a run writes down: where the data was, its digest, how many rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,8 @@ from repl_rl.config.sections import DataConfig
 from repl_rl.errors import ConfigError
 from repl_rl.grading.protocol import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, GraderRequest
 from repl_rl.records import Problem, Split
-from repl_rl.tasks.base import Reading
 from repl_rl.tasks.data.columns import DataRow
-from repl_rl.tasks.data.reading import Source, read, share
+from repl_rl.tasks.data.reading import Reading, Source, read, share
 
 pytestmark = pytest.mark.slow
 
