@@ -30,11 +30,11 @@ from repl_rl.tasks.base import Cell, Script, TieredTask, choose
 from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.tasks.sympy_proofs.demonstration import TABLES, facts_of
 from repl_rl.tasks.sympy_proofs.demonstration import played as template_lines
-from repl_rl.tasks.sympy_proofs.family import LINES, Draft
-from repl_rl.tasks.sympy_proofs.task import Known, digest_of, draw, drawn_at, known
+from repl_rl.tasks.sympy_proofs.family import LINES
+from repl_rl.tasks.sympy_proofs.task import Known, draw, known
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
-from rule_kit import WITNESSED, mutants
+from rule_kit import WITNESSED, digest_of, mutants, single_calls, solution_of
 
 T = TypeVar("T")
 Rates = defaultdict[str, dict[str, float]]
@@ -86,14 +86,14 @@ async def hard_seeds(env: Env, cell: Cell, count: int) -> tuple[int, ...]:
     """The first seeds of different held-out problems that no call alone solves, but in tier 1."""
     found: dict[str, int] = {}
 
-    async def is_easy(problem: Problem, draft: Draft) -> bool:
-        return cell.tier > 1 and await try_one_liners(env, problem, draft) is not None
+    async def is_easy(problem: Problem) -> bool:
+        return cell.tier > 1 and await try_single_calls(env, problem) is not None
 
     for begin in itertools.count(0, AT_ONCE):
         seeds = range(begin, begin + AT_ONCE)
-        drawn = [drawn_at(cell, Split.HELD_OUT, seed) for seed in seeds]
-        easy = await few_at_once(is_easy(*one) for one in drawn)
-        for seed, (problem, _), is_out in zip(seeds, drawn, easy, strict=True):
+        drawn = [SympyProofs().problem(cell, Split.HELD_OUT, seed=seed) for seed in seeds]
+        easy = await few_at_once(map(is_easy, drawn))
+        for seed, problem, is_out in zip(seeds, drawn, easy, strict=True):
             if not is_out and len(found) < count:
                 found.setdefault(problem.id, seed)
         if len(found) == count:
@@ -119,25 +119,23 @@ async def row(env: Env, cell: Cell, args: argparse.Namespace, rates: Rates) -> b
     started = time.perf_counter()
     drawn = [draw(cell, Split.HELD_OUT, rng) for _ in range(args.n)]
     per_s = args.n / (time.perf_counter() - started)
-    solved = await few_at_once(is_solved_by(env, *one) for one in drawn)
-    changed = await few_at_once(proved_mutant(env, *one) for one in drawn)
-    lines = min(max(1, len(draft.solution) - 1) for _, draft in drawn)
+    solved = await few_at_once(is_solved_by(env, problem) for problem in drawn)
+    changed = await few_at_once(proved_mutant(env, problem) for problem in drawn)
+    lines = min(max(1, len(solution_of(problem)) - 1) for problem in drawn)
     shares = [f"{share(solved):.0%}", f"{share(changed):.0%}"]
     earned = 0.0
     calls: list[str | None] = [None] * args.n
     if not args.no_calls:
-        calls = await few_at_once(try_one_liners(env, *one) for one in drawn)
-        rate, earned = await best_blind(env, [problem for problem, _ in drawn])
+        calls = await few_at_once(try_single_calls(env, problem) for problem in drawn)
+        rate, earned = await best_blind(env, drawn)
         rates["best single call"][str(cell)] = share(calls) if cell.tier > 1 else share(solved)
         rates["guessing"][str(cell)] = rate
         shares += [f"{share(calls):.0%}", f"{rate:.0%}", f"{earned:+.2f}"]
     cells = (f"{per_s:.0f}", *shares, str(lines))
     print(f"{cell.family} {cell.tier}".ljust(15) + "".join(f"{x:>10}" for x in cells), flush=True)
-    for (problem, draft), is_solved, mutant, call in zip(
-        drawn, solved, changed, calls, strict=True
-    ):
+    for problem, is_solved, mutant, call in zip(drawn, solved, changed, calls, strict=True):
         if not is_solved:
-            print(f"  not solved: {problem.meta['kind']}: {problem.setup} {draft.solution}")
+            print(f"  not solved: {problem.meta['kind']}: {problem.setup} {solution_of(problem)}")
         if mutant:
             print(f"  changed: {problem.meta['kind']}: {mutant}: {problem.setup}")
         if call and cell.tier > 1:
@@ -163,20 +161,22 @@ def share(found: Sequence[object]) -> float:
     return sum(map(bool, found)) / len(found)
 
 
-async def is_solved_by(env: Env, problem: Problem, draft: Draft) -> bool:
+async def is_solved_by(env: Env, problem: Problem) -> bool:
     """Whether the scripted solution is proved; for the oldest rules it is one call."""
-    lines = draft.solution or TABLES[problem.meta["family"]][problem.meta["kind"]][0].lines
-    scored = await played(env, problem, lines, is_template=not draft.solution)
+    solution = solution_of(problem)
+    lines = solution or TABLES[problem.meta["family"]][problem.meta["kind"]][0].lines
+    scored = await played(env, problem, lines, is_template=not solution)
     return scored.verdict is not None and scored.verdict.kind is VerdictKind.PROVED
 
 
-async def proved_mutant(env: Env, problem: Problem, draft: Draft) -> str | None:
+async def proved_mutant(env: Env, problem: Problem) -> str | None:
     """A changed answer that the grader proves; rules with many right answers are left out."""
     if problem.meta["kind"] in WITNESSED:
         return None
     answer = problem.meta["answer"]
     # Of a false identity the answer is one of many points that refute it.
-    is_point = problem.meta["family"] == "identity" and draft.solution == () and answer != "True"
+    is_false = problem.meta["family"] == "identity" and answer != "True"
+    is_point = is_false and not solution_of(problem)
     for mutant in ["True"] if is_point else mutants(answer):
         scored = await judged(env, problem, mutant)
         if scored.verdict is not None and scored.verdict.is_solved:
@@ -204,9 +204,9 @@ def scripted(lines: Sequence[str]) -> Script:
         yield line
 
 
-async def try_one_liners(env: Env, problem: Problem, draft: Draft) -> str | None:
+async def try_single_calls(env: Env, problem: Problem) -> str | None:
     """The first call that solves it."""
-    for call in draft.one_liners:
+    for call in single_calls(problem):
         scored = await played(env, problem, [f"submit_final_answer({call})"])
         if scored.verdict is not None and scored.verdict.is_solved:
             return call

@@ -201,7 +201,7 @@ def task_plan_of(options: dict[str, Any]) -> TaskPlan:
 def said(plan: AnyPlan) -> AnyPlan:
     """Return the plan, after a line about the data that its task has read, if it reads any."""
     if isinstance(plan.task, StoredTask):
-        say(plan.task.read().said)
+        say(plan.task.read().summary)
     return plan
 
 

@@ -123,17 +123,17 @@ class _Evaluation:
     def __init__(self, point: Point, *, snaps: bool) -> None:
         self._point = point
         self._snaps = snaps
-        self._found: dict[Any, Ball] = {}
+        self._balls: dict[Any, Ball] = {}
 
     def ball(self, expression: Any) -> Ball:
         """Raises NoBallError where it has none, or where some part has none."""
-        found = self._found.get(expression)
-        if found is None:
-            found = self._evaluated(expression)
-            if isinstance(found, acb) and not found.is_finite():
+        ball = self._balls.get(expression)
+        if ball is None:
+            ball = self._evaluated(expression)
+            if isinstance(ball, acb) and not ball.is_finite():
                 raise NoBallError(expression)
-            self._found[expression] = found
-        return found
+            self._balls[expression] = ball
+        return ball
 
     def log2_size(self, expression: Any) -> float:
         """0 for 0 and for no value."""
@@ -296,10 +296,6 @@ def _rising(_: _Evaluation, x: Ball, k: Ball) -> Ball:
     return acb(x + k).gamma() / acb(x).gamma()
 
 
-def _falling(now: _Evaluation, x: Ball, k: Ball) -> Ball:
-    return _rising(now, x - k + 1, k)
-
-
 def _golden() -> acb:
     return (1 + acb(5).sqrt()) / 2
 
@@ -307,11 +303,6 @@ def _golden() -> acb:
 def _fibonacci(_: _Evaluation, n: Ball) -> Ball:
     up, down = _golden_powers(n)
     return (up - down) / acb(5).sqrt()
-
-
-def _lucas(_: _Evaluation, n: Ball) -> Ball:
-    up, down = _golden_powers(n)
-    return up + down
 
 
 def _golden_powers(n: Ball) -> tuple[acb, acb]:
@@ -337,14 +328,6 @@ def _lambert(now: _Evaluation, z: Ball, *branch: Ball) -> Ball:
     if number is None:
         raise NoBallError
     return now.snapped(acb(z)).lambertw(number)
-
-
-def _subfactorial(_: _Evaluation, n: Ball) -> Ball:
-    return acb(-1).gamma_upper(acb(n + 1)) / arb.const_e()
-
-
-def _absolute(_: _Evaluation, ball: Ball) -> Ball:
-    return abs(ball) if isinstance(ball, fmpq) else acb(abs(ball))
 
 
 def _unit(now: _Evaluation, ball: Ball) -> Ball:
@@ -464,7 +447,7 @@ _RULES: Mapping[Any, Callable[..., Ball]] = {
     sympy.Add: _sum,
     sympy.Mul: _product,
     sympy.Pow: _power,
-    sympy.Abs: _absolute,
+    sympy.Abs: lambda _, ball: abs(ball) if isinstance(ball, fmpq) else acb(abs(ball)),
     sympy.sign: _unit,
     sympy.arg: _angle,
     sympy.atan2: _angle_of_pair,
@@ -475,11 +458,11 @@ _RULES: Mapping[Any, Callable[..., Ball]] = {
     sympy.Mod: _remainder,
     sympy.binomial: _binomial,
     sympy.factorial2: _double_factorial,
-    sympy.subfactorial: _subfactorial,
+    sympy.subfactorial: lambda _, n: acb(-1).gamma_upper(acb(n + 1)) / arb.const_e(),
     sympy.RisingFactorial: _rising,
-    sympy.FallingFactorial: _falling,
+    sympy.FallingFactorial: lambda now, x, k: _rising(now, x - k + 1, k),
     sympy.fibonacci: _fibonacci,
-    sympy.lucas: _lucas,
+    sympy.lucas: lambda _, n: sum(_golden_powers(n)),
     sympy.catalan: _catalan,
     sympy.harmonic: _harmonic,
     sympy.LambertW: _lambert,

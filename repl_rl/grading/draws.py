@@ -66,7 +66,7 @@ def points(
     first = {s: _first(s, domain) for s in symbols if _domain(s, domain) in WHOLE}
     num_first = NUM_FIRST if first else 0
     for index in range(limit):
-        point = {s: _drawn(s, domain, rng, index, place) for place, s in enumerate(symbols)}
+        point = {s: _drawn(s, domain, rng, index, axis) for axis, s in enumerate(symbols)}
         if index < num_first:
             point |= {s: numbers[index] for s, numbers in first.items()}
         yield point, index >= num_first
@@ -76,13 +76,10 @@ def near(symbols: Sequence[Any], size: Any, *, domain: Domain) -> Iterator[Point
     """Points whose coordinates all have this size, or twice of it, on both sides of 0."""
     for sign in (1, -1):
         for number in (size, 2 * size + 1):
-            coordinates = {s: _fitted(s, number * _sign(s, domain, sign)) for s in symbols}
+            signs = {s: 1 if _domain(s, domain) is Domain.NATURALS else sign for s in symbols}
+            coordinates = {s: _fitted(s, number * signs[s]) for s in symbols}
             if None not in coordinates.values():
                 yield coordinates
-
-
-def _sign(symbol: Any, domain: Domain, sign: int) -> int:
-    return 1 if _domain(symbol, domain) is Domain.NATURALS else sign
 
 
 def can_be_drawn(symbol: Any) -> bool:
@@ -108,8 +105,8 @@ def _first(symbol: Any, default: Domain) -> list[Any]:
     return list(islice((n for n in numbers if _fits(symbol, n)), NUM_FIRST))
 
 
-def _drawn(symbol: Any, default: Domain, rng: random.Random, index: int, place: int) -> Any:
-    number = _fitted(symbol, _coordinate(_domain(symbol, default), rng, index, place))
+def _drawn(symbol: Any, default: Domain, rng: random.Random, index: int, axis: int) -> Any:
+    number = _fitted(symbol, _coordinate(_domain(symbol, default), rng, index, axis))
     assert number is not None, f"{symbol} was declared without a look whether it can be drawn"
     return number
 
@@ -129,13 +126,13 @@ def _fits(symbol: Any, number: Any) -> bool:
     )
 
 
-def _coordinate(domain: Domain, rng: random.Random, index: int, place: int) -> Any:
-    """The one at `place` of the drawn point `index`: all signs come up, and all magnitudes."""
-    sign = -1 if index >> place & 1 else 1
+def _coordinate(domain: Domain, rng: random.Random, index: int, axis: int) -> Any:
+    """One coordinate of the drawn point `index`: all signs come up, and all magnitudes."""
+    sign = -1 if index >> axis & 1 else 1
     if domain in WHOLE:
-        size = rng.randint(*((4, 60), (61, MANY))[(index + index // 2 + place) % 2])
+        size = rng.randint(*((4, 60), (61, MANY))[(index + index // 2 + axis) % 2])
         return sympy.Integer(size if domain is Domain.NATURALS else sign * size)
-    scale = SCALES[(index // 2 + place) % len(SCALES)]
+    scale = SCALES[(index // 2 + axis) % len(SCALES)]
     if domain is Domain.COMPLEXES:
         return scale * (sign * _fraction(rng) + sympy.I * rng.choice((-1, 1)) * _fraction(rng))
     return sign * scale * _fraction(rng)

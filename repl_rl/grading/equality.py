@@ -69,7 +69,7 @@ def compare(got: Value, expected: Value, *, seed: str, domain: Domain = Domain.R
     match expected:
         case frozenset():
             if not isinstance(got, frozenset):
-                return _wrong("form", f"a {type(got).__name__} where a set is expected")
+                return wrong("form", f"a {type(got).__name__} where a set is expected")
             return compare_sets(got, expected, seed=seed, domain=domain)
         case dict():
             return _compare_mappings(got, expected, same)
@@ -83,7 +83,7 @@ def compare(got: Value, expected: Value, *, seed: str, domain: Domain = Domain.R
         return compare_expressions(got, expected, seed=seed, domain=domain)
     if type(got) is type(expected) and bool(got == expected):
         return Verdict(kind=VerdictKind.PROVED, method="structural")
-    return _wrong("form", f"a {type(got).__name__} that is not the {type(expected).__name__}")
+    return wrong("form", f"a {type(got).__name__} that is not the {type(expected).__name__}")
 
 
 def compare_sets(
@@ -99,12 +99,12 @@ def _matched(got: Iterable[Value], expected: Sequence[Value], same: Same) -> Ver
     for element in got:
         verdict, match = _best_match(element, expected, same)
         if verdict.kind not in _ORDER:
-            return _wrong("set", f"{element} does not belong to it")
+            return wrong("set", f"{element} does not belong to it")
         verdicts.append(verdict)
         missing.discard(match)
     # An element that nobody can judge may stand for one that is missing, not for several.
     if len(missing) > sum(not verdict.is_solved for verdict in verdicts):
-        return _wrong("set", f"{len(missing)} of {len(expected)} elements are missing")
+        return wrong("set", f"{len(missing)} of {len(expected)} elements are missing")
     return _weakest(verdicts, method="set")
 
 
@@ -120,9 +120,9 @@ def compare_expressions(
         is_same = bool(got == expected)
         return Verdict(kind=VerdictKind.PROVED if is_same else VerdictKind.WRONG, method="infinite")
     if got.has(sympy.nan, *_INFINITE):
-        return _wrong("not finite", str(got)[:80])
+        return wrong("not finite", str(got)[:80])
     if got.has(sympy.Float):
-        return _wrong("inexact", "a float is not an exact answer")
+        return wrong("inexact", "a float is not an exact answer")
     if got == expected:
         return Verdict(kind=VerdictKind.PROVED, method="structural")
     got, expected = _without_unknown_functions(got, expected)
@@ -196,7 +196,7 @@ def _failed(look: Probe) -> Verdict | None:
         evidence = f"differs at {look.counterexample}"
         return Verdict(kind=VerdictKind.REFUTED, method="numeric", evidence=evidence)
     if look.undefined is not None:
-        return _wrong("not finite", f"no certain value at {look.undefined}")
+        return wrong("not finite", f"no certain value at {look.undefined}")
     return None
 
 
@@ -246,7 +246,7 @@ _COSTLY: tuple[Form, ...] = (
 
 def _compare_sequences(got: Value, expected: Value, same: Same) -> Verdict:
     if not isinstance(got, list | tuple) or len(got) != len(expected):
-        return _wrong("form", f"{len(expected)} values in order are expected")
+        return wrong("form", f"{len(expected)} values in order are expected")
     pairs = zip(got, expected, strict=True)
     return _weakest([same(a, b) for a, b in pairs], method="sequence")
 
@@ -254,7 +254,7 @@ def _compare_sequences(got: Value, expected: Value, same: Same) -> Verdict:
 def _compare_mappings(got: Value, expected: Value, same: Same) -> Verdict:
     """Compare mappings: equal keys with equal values, in any order."""
     if not isinstance(got, dict) or len(got) != len(expected):
-        return _wrong("form", f"a mapping of {len(expected)} keys is expected")
+        return wrong("form", f"a mapping of {len(expected)} keys is expected")
     return _matched(list(got.items()), list(expected.items()), same)
 
 
@@ -262,14 +262,14 @@ def _compare_solutions(got: Value, expected: Value, same: Same) -> Verdict:
     """Compare solutions of a system, as `solve` gives them: mappings in any order, or one."""
     solutions = [got] if isinstance(got, dict) else got
     if not isinstance(solutions, list | tuple):
-        return _wrong("form", f"a list of {len(expected)} mappings is expected")
+        return wrong("form", f"a list of {len(expected)} mappings is expected")
     return _matched(solutions, expected, same)
 
 
 def _compare_matrices(got: Value, expected: Any, same: Same) -> Verdict:
     """Entry by entry."""
     if not isinstance(got, sympy.MatrixBase) or got.shape != expected.shape:
-        return _wrong("form", f"a matrix of {expected.rows} x {expected.cols} is expected")
+        return wrong("form", f"a matrix of {expected.rows} x {expected.cols} is expected")
     entries = zip(got.flat(), expected.flat(), strict=True)
     return _weakest([same(a, b) for a, b in entries], method="matrix")
 
@@ -277,14 +277,15 @@ def _compare_matrices(got: Value, expected: Any, same: Same) -> Verdict:
 def _compare_regions(got: Value, expected: Value, same: Same) -> Verdict:
     """Compare sets of reals; anything else must have the same form, with equal parts."""
     if not all(_is_region(value) or isinstance(value, frozenset) for value in (got, expected)):
-        return _wrong("form", f"a {type(got).__name__}, not a {type(expected).__name__}")
+        return wrong("form", f"a {type(got).__name__}, not a {type(expected).__name__}")
     try:
-        found = differ(got, expected)
+        difference = differ(got, expected)
     except Unsolved as unsolved:
         return _compare_parts(got, expected, same, str(unsolved))
-    if found.place:
-        return Verdict(kind=VerdictKind.REFUTED, method="set", evidence=f"differs at {found.place}")
-    is_proved = all(zero_method(a - b) for a, b in found.merged)
+    if difference.position:
+        evidence = f"differs at {difference.position}"
+        return Verdict(kind=VerdictKind.REFUTED, method="set", evidence=evidence)
+    is_proved = all(zero_method(a - b) for a, b in difference.merged)
     kind = VerdictKind.PROVED if is_proved else VerdictKind.SUPPORTED
     return Verdict(kind=kind, method="set of reals")
 
@@ -299,18 +300,18 @@ def _compare_parts(got: Value, expected: Value, same: Same, reason: str) -> Verd
     spellings = [got, got.reversed] if isinstance(got, Relational) else [got]
     alike = [one for one in spellings if type(one) is type(expected)]
     if not alike or not isinstance(expected, sympy.Interval | Relational):
-        return _wrong("form", reason)
+        return wrong("form", reason)
     pairs = [zip(one.args, expected.args, strict=True) for one in alike]
     verdicts = [_weakest([same(a, b) for a, b in sides], "parts") for sides in pairs]
     solved = [verdict for verdict in verdicts if verdict.kind in _ORDER]
     best = min(solved, key=lambda verdict: _ORDER.index(verdict.kind), default=None)
-    return best or _wrong("form", reason)
+    return best or wrong("form", reason)
 
 
 def _best_match(
     element: Value, candidates: Sequence[Value], same: Same
 ) -> tuple[Verdict, int | None]:
-    best: tuple[Verdict, int | None] = _wrong("set", ""), None
+    best: tuple[Verdict, int | None] = wrong("set", ""), None
     for index, candidate in enumerate(candidates):
         verdict = same(element, candidate)
         if verdict.is_solved:
@@ -328,5 +329,6 @@ def _weakest(verdicts: list[Verdict], method: str) -> Verdict:
     return Verdict(kind=max(kinds, key=_ORDER.index, default=VerdictKind.PROVED), method=method)
 
 
-def _wrong(method: str, evidence: str) -> Verdict:
+def wrong(method: str, evidence: str) -> Verdict:
+    """Verdict on an answer that was read, and is another one."""
     return Verdict(kind=VerdictKind.WRONG, method=method, evidence=evidence)

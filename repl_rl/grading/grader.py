@@ -86,7 +86,7 @@ class Grader:
             await worker.load(task_spec)
             started = time.monotonic()
             request = GraderRequest(task_spec=task_spec, problem=problem, submission=submission)
-            verdict = await self._asked(worker, request)
+            verdict = await self._verdict_of(worker, request)
             assert verdict is not None, "a worker answers a submission with a verdict"
             if verdict.grader_error is not None and await self._is_reference_judged(
                 worker, replace(request, submission=None)
@@ -96,7 +96,7 @@ class Grader:
         finally:
             self._idle.put_nowait(worker)
 
-    async def _asked(self, worker: _Worker, request: GraderRequest) -> Verdict | None:
+    async def _verdict_of(self, worker: _Worker, request: GraderRequest) -> Verdict | None:
         """None only where the reference is asked for and the task has none."""
         try:
             return (await worker.ask(request, timeout_s=self.deadline_s)).verdict
@@ -110,7 +110,7 @@ class Grader:
     async def _is_reference_judged(self, worker: _Worker, request: GraderRequest) -> bool:
         """Say whether the same worker solves the same problem with the task's own answer to it."""
         await worker.load(request.task_spec)
-        verdict = await self._asked(worker, request)
+        verdict = await self._verdict_of(worker, request)
         return verdict is not None and verdict.is_solved
 
 

@@ -12,6 +12,7 @@ Knows no task, no equality, no process.
 from __future__ import annotations
 
 import ast
+import operator
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -68,9 +69,8 @@ def parse(text: str, *, symbols: Collection[str] | Mapping[str, Any] = ()) -> Va
             return _build(tree, declared)
     except Malformed:
         raise
-    except (
-        Exception
-    ) as error:  # sympy raises what it likes when a constructor dislikes its arguments
+    # sympy raises what it likes when a constructor dislikes its arguments
+    except Exception as error:
         raise Malformed(f"{type(error).__name__}: {error}") from error
 
 
@@ -90,10 +90,8 @@ def _read(text: str) -> ast.expr:
     if "\0" in text:
         raise Malformed("a NUL character")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # Python's remarks on odd literals in text that is not ours
+        # Python remarks on odd literals in text that is not ours.
+        with warnings.catch_warnings(action="ignore"):
             return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise Malformed("not an expression") from error
@@ -130,7 +128,7 @@ def _build(node: ast.expr, symbols: Mapping[str, Any]) -> Value:
             return _binary(op, _build(left, symbols), _build(right, symbols))
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _RELATIONS:
             sides = [expression(_build(side, symbols)) for side in (left, right)]
-            return _kept(_plain(_RELATIONS[type(op)](*sides)), sides)
+            return _if_defined(_plain(_RELATIONS[type(op)](*sides)), sides)
         case ast.Tuple(elts=elements):
             return tuple(_build(element, symbols) for element in elements)
         case ast.List(elts=elements):
@@ -141,11 +139,13 @@ def _build(node: ast.expr, symbols: Mapping[str, Any]) -> Value:
             pairs = zip((key for key in keys if key is not None), values, strict=True)
             return _mapping([(_build(a, symbols), _build(b, symbols)) for a, b in pairs])
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
-            return _call(name, [_build(argument, symbols) for argument in args], symbols)
+            values = [_build(argument, symbols) for argument in args]
+            return _if_defined(_called(name, values, symbols), values)
         case ast.Call(
             func=ast.Attribute(value=ast.Name(id="Interval"), attr=ends), args=args, keywords=[]
         ) if ends in _OPEN_ENDS:
-            return _interval(ends, [_build(argument, symbols) for argument in args])
+            left, right = (expression(_build(argument, symbols)) for argument in args)
+            return _plain(sympy.Interval(left, right, *_OPEN_ENDS[ends]))
         case ast.Call(
             func=ast.Name(id="Poly"),
             args=[polynomial, *generators],
@@ -173,10 +173,6 @@ def _name(name: str, symbols: Mapping[str, Any]) -> Value:
     raise Malformed(f"unknown name {name[:40]!r}")
 
 
-def _call(name: str, args: list[Value], symbols: Mapping[str, Any]) -> Value:
-    return _kept(_called(name, args, symbols), args)
-
-
 def _called(name: str, args: list[Value], symbols: Mapping[str, Any]) -> Value:
     if isinstance(function_of := symbols.get(name), UndefinedFunction):
         return function_of(*(expression(arg) for arg in args))
@@ -197,7 +193,7 @@ def _called(name: str, args: list[Value], symbols: Mapping[str, Any]) -> Value:
 def _binary(op: ast.operator, left: Value, right: Value) -> Value:
     result = _computed(op, left, right)
     divisor = (1 / right,) if type(op) is ast.Div else ()
-    return _kept(result, (left, right, *divisor))
+    return _if_defined(result, (left, right, *divisor))
 
 
 def _computed(op: ast.operator, left: Value, right: Value) -> Value:
@@ -214,7 +210,7 @@ def _computed(op: ast.operator, left: Value, right: Value) -> Value:
     return bounded(_ARITHMETIC[type(op)](*sides))
 
 
-def _kept(result: Value, operands: Sequence[Value]) -> Value:
+def _if_defined(result: Value, operands: Sequence[Value]) -> Value:
     """`result`, or nan where a part of an operand is gone that has no value: sympy takes 0*(0/0)
     for 0 where it does not see that a divisor is 0, and 1/(1/0), too. No condition is nan."""
     lost = _parts(operands) - _parts(result)
@@ -257,11 +253,6 @@ def _matrix(*args: Value) -> Any:
     raise Malformed("a matrix is a list of rows")
 
 
-def _interval(ends: str, args: list[Value]) -> Value:
-    left, right = (expression(arg) for arg in args)
-    return _plain(sympy.Interval(left, right, *_OPEN_ENDS[ends]))
-
-
 def _condition(value: Value) -> Any:
     if not is_condition(value):
         raise Malformed(f"a {type(value).__name__} where a condition is expected")
@@ -281,10 +272,10 @@ _ENDS = (sympy.oo, -sympy.oo)
 """Infinities, which are right as ends of a comparison or a set."""
 _MAY_FAIL = (sympy.Pow, sympy.Function, *map(type, (*_ENDS, sympy.zoo, sympy.nan)))
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.Div: lambda a, b: a / b,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
 }
 _ROUNDING: Mapping[type[ast.operator], tuple[str, Callable[[Any, Any], list[Any]]]] = {
     ast.FloorDiv: ("floor", lambda a, b: [a / b]),

@@ -85,12 +85,12 @@ def probe(
     pair, num_agreed = _Pair(left, right), 0
     for point, is_drawn in _points(left, right, domain=domain, seed=seed, limit=3 * num_points):
         met = pair.at(point, max_digits)
-        if not met.is_asked:
+        if not met.is_comparable:
             continue
         if met.differs:
-            return Probe(num_agreed=num_agreed, counterexample=_shown(point))
+            return Probe(num_agreed=num_agreed, counterexample=_point_text(point))
         if met.differs is None and is_drawn:
-            return Probe(num_agreed=num_agreed, undefined=_shown(point))
+            return Probe(num_agreed=num_agreed, undefined=_point_text(point))
         num_agreed += met.differs is False
         if num_agreed == num_points or not point:
             return Probe(num_agreed=num_agreed, is_enough=True)
@@ -107,7 +107,7 @@ def probe_named(left: Any, right: Any, *, domain: Domain) -> Probe:
     for size in (*BEYOND, *_named(left)[:MOST_NAMED]) if symbols else ():
         for point in near(symbols, size, domain=domain):
             if is_nonzero(difference, point, zero_digits=SPARE_DIGITS, max_digits=NAMED_DIGITS):
-                return Probe(num_agreed=0, counterexample=_shown(point))
+                return Probe(num_agreed=0, counterexample=_point_text(point))
     return Probe(num_agreed=0)
 
 
@@ -126,19 +126,15 @@ def has_value(expression: Any, *, domain: Domain, seed: str) -> bool:
 
 def is_defined(expression: Any) -> bool:
     """Say whether `expression` is a certain number where symbols are fractions of no meaning."""
+    rng, modulus = random.Random(0), 10**6 + 3
     symbols = sorted(expression.free_symbols, key=str)
-    return _has_value_at(expression, dict(zip(symbols, _somewhere(), strict=False)))
+    point = {symbol: sympy.Rational(rng.randint(1, 10**6), modulus) for symbol in symbols}
+    return _has_value_at(expression, point)
 
 
 def _has_value_at(expression: Any, point: Point) -> bool:
     _, most = _Pair(expression, sympy.S.Zero).digits(point)
     return value_of(expression, point, max_digits=most) is not None
-
-
-def _somewhere() -> Iterator[Any]:
-    rng = random.Random(0)
-    while True:
-        yield sympy.Rational(rng.randint(1, 10**6), 10**6 + 3)
 
 
 def is_different(left: Any, right: Any, point: Point) -> bool:
@@ -162,7 +158,7 @@ def order_of(left: Any, right: Any) -> int | None:
 class _Meeting:
     """Two expressions at a point."""
 
-    is_asked: bool = True
+    is_comparable: bool = True
     """True where the right one has a value."""
     differs: bool | None = None
     """None where one of them has no value, or no digits tell."""
@@ -209,7 +205,7 @@ class _Pair:
         digits, most = self.digits(point)
         size = value_of(self.right, point, max_digits=most)
         if size is None:
-            return _Meeting(is_asked=False)
+            return _Meeting(is_comparable=False)
         if value_of(self.left, point, max_digits=most) is None:
             return _Meeting()
         digits = max_digits or digits
@@ -231,7 +227,7 @@ def _points(
     return points(symbols, domain=domain, seed=seed, limit=limit)
 
 
-def _shown(point: Point) -> str:
+def _point_text(point: Point) -> str:
     return ", ".join(f"{symbol} = {_number(value)}" for symbol, value in point.items()) or (
         "their value"
     )

@@ -36,9 +36,9 @@ class Unsolved(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RegionDifference:
-    """Difference of two sets of reals; none if `place` is empty."""
+    """Difference of two sets of reals; none if `position` is empty."""
 
-    place: str
+    position: str
     merged: Sequence[tuple[Any, Any]]
     """Ends that count as one because no digit tells them apart."""
 
@@ -51,16 +51,16 @@ def differ(left: Any, right: Any) -> RegionDifference:
             ends.add(end)
     symbol = _symbol(left, right)
     ends.add(sympy.S.Zero)
-    for place in range(-1, 2 * len(ends.numbers)):
-        if symbol is not None and not _may_be(symbol, place - ends[sympy.S.Zero]):
+    for position in range(-1, 2 * len(ends.numbers)):
+        if symbol is not None and not _may_be(symbol, position - ends[sympy.S.Zero]):
             continue
-        if _holds(left, place, ends) != _holds(right, place, ends):
-            return RegionDifference(ends.shown(place), ends.merged)
+        if _holds(left, position, ends) != _holds(right, position, ends):
+            return RegionDifference(ends.position_text(position), ends.merged)
     return RegionDifference("", ends.merged)
 
 
 class _Ends:
-    """Numbers in their order. The one at index i has the place 2 i, what follows it 2 i + 1."""
+    """Numbers in their order. The one at index i has the position 2 i, what follows it 2 i + 1."""
 
     def __init__(self) -> None:
         self.numbers: list[Any] = []
@@ -84,17 +84,17 @@ class _Ends:
         self.numbers.append(end)
 
     def __getitem__(self, end: Any) -> float:
-        """Place of an end."""
+        """Position of an end."""
         if end.is_infinite:
             return math.inf if end.is_extended_positive else -math.inf
         number = next((number for other, number in self.merged if other == end), end)
         return 2 * self.numbers.index(number)
 
-    def shown(self, place: int) -> str:
-        if place % 2 == 0:
-            return f"{self.numbers[place // 2]}"
+    def position_text(self, position: int) -> str:
+        if position % 2 == 0:
+            return f"{self.numbers[position // 2]}"
         below, above = [sympy.S.NegativeInfinity, *self.numbers], [*self.numbers, sympy.oo]
-        return f"between {below[(place + 1) // 2]} and {above[(place + 1) // 2]}"
+        return f"between {below[(position + 1) // 2]} and {above[(position + 1) // 2]}"
 
 
 def _sign(left: Any, right: Any) -> int:
@@ -158,22 +158,22 @@ def _may_be(symbol: Any, sign: float) -> bool:
     return (symbol.is_positive if sign > 0 else symbol.is_negative) is not False
 
 
-def _holds(value: Any, place: int, ends: _Ends) -> bool:
+def _holds(value: Any, position: int, ends: _Ends) -> bool:
     match value:
         case bool() | sympy.logic.boolalg.BooleanAtom():
             return bool(value)
         case frozenset() | sympy.FiniteSet():
-            return any(place == ends[element] for element in value)
+            return any(position == ends[element] for element in value)
         case sympy.Interval():
             low, high = ends[value.start], ends[value.end]
-            is_after = place > low or (place == low and not value.left_open)
-            return is_after and (place < high or (place == high and not value.right_open))
+            is_after = position > low or (position == low and not value.left_open)
+            return is_after and (position < high or (position == high and not value.right_open))
         case Relational():
             _, relation, number = _solved(value)
-            return RELATIONS[relation](place, ends[number])
+            return RELATIONS[relation](position, ends[number])
     if value is sympy.S.Reals:
         return True
-    return _CONNECTIVES[value.func]([_holds(part, place, ends) for part in value.args])
+    return _CONNECTIVES[value.func]([_holds(part, position, ends) for part in value.args])
 
 
 _CONNECTIVES: Mapping[Any, Callable[[list[bool]], bool]] = {

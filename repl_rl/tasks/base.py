@@ -110,9 +110,6 @@ class Choice:
         apart = self.held_out if split is Split.TRAIN else ()
         return tuple(name for name in self.families if name not in apart)
 
-    def weight(self, family: str) -> float:
-        return self.weights.get(family, 1.0)
-
 
 @runtime_checkable
 class TieredTask(Task, Protocol):
@@ -128,17 +125,13 @@ class TieredTask(Task, Protocol):
         ...
 
 
-@runtime_checkable
-class MeasuredTask(Task, Protocol):
-    """A task that knows what others solve of its problems."""
-
-    baselines: Mapping[str, Mapping[str, float]]
-    """Rates by the name of who has them, such as `guessing`, and by cell, such as `ode-3`."""
-
-
 def baselines_of(task: Task) -> Mapping[str, Mapping[str, float]]:
-    """Empty for a task without any."""
-    return task.baselines if isinstance(task, MeasuredTask) else {}
+    """Rates by the name of who has them, such as `guessing`, and by cell, such as `ode-3`.
+
+    The attribute `baselines` of a task that has it.
+    """
+    baselines: Mapping[str, Mapping[str, float]] = getattr(task, "baselines", {})
+    return baselines
 
 
 def choose(task: Task, config: TaskConfig) -> Task:
@@ -147,8 +140,8 @@ def choose(task: Task, config: TaskConfig) -> Task:
     Raises ConfigError for a family or tier that is not there, and for a choice that leaves nothing
     to train on.
     """
-    asked = (config.families, config.tiers, config.weights, config.held_out, config.frozen)
-    if not any(asked):
+    settings = (config.families, config.tiers, config.weights, config.held_out, config.frozen)
+    if not any(settings):
         return task
     if not isinstance(task, TieredTask):
         raise ConfigError(
@@ -200,7 +193,7 @@ class Readable(Protocol):
     """Content that a task has read: see `repl_rl.tasks.data.reading`."""
 
     @property
-    def said(self) -> str: ...
+    def summary(self) -> str: ...
 
     @property
     def record(self) -> str: ...

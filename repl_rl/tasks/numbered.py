@@ -50,13 +50,13 @@ class NumberedProblems:
         """The problem of this number, from 0 on. Raises ConfigError where there is none."""
         if not isinstance(index, int) or isinstance(index, bool) or index < 0:
             raise ConfigError(f"index = {index!r}; expected a whole number from 0 on")
-        found = self._first(_split(split), min(index + 1, sys.maxsize))
-        if index >= len(found):
+        problems = self._first(_split(split), min(index + 1, sys.maxsize))
+        if index >= len(problems):
             raise ConfigError(
-                f"there is no problem {index} in the split {split!r}, which has {len(found)}; "
+                f"there is no problem {index} in the split {split!r}, which has {len(problems)}; "
                 f"expected less than that"
             )
-        return found[index]
+        return problems[index]
 
     def _first(self, split: Split, num: int | None) -> list[Problem]:
         """Draw at least `num` problems of a split, or all; fewer where it ends."""

@@ -11,7 +11,8 @@ from repl_rl.records import Problem, Split, VerdictKind
 from repl_rl.rollout.env import open_env
 from repl_rl.tasks.base import Cell
 from repl_rl.tasks.sympy_proofs.family import FAMILIES
-from repl_rl.tasks.sympy_proofs.task import drawn_at, known
+from repl_rl.tasks.sympy_proofs.task import SympyProofs, known
+from rule_kit import single_calls
 
 pytestmark = [pytest.mark.slow, pytest.mark.kernel]
 
@@ -21,9 +22,10 @@ LIMITS = ["sandbox.line_cpu_s=0.3", "sandbox.line_wall_s=2", "sandbox.standby=1"
 @pytest.mark.parametrize("family", [name for name in FAMILIES if name != "composite"])
 def test_no_call_solves_a_problem_of_tier_3(family: str) -> None:
     cell = Cell(family=family, tier=3)
-    problem, draft = drawn_at(cell, Split.HELD_OUT, known().frozen[str(cell)][0])
-    assert len(draft.one_liners) >= 3
-    kinds = asyncio.run(answered(problem, draft.one_liners))
+    problem = SympyProofs().problem(cell, Split.HELD_OUT, seed=known().frozen[str(cell)][0])
+    calls = single_calls(problem)
+    assert len(calls) >= 3
+    kinds = asyncio.run(answered(problem, calls))
     assert not {VerdictKind.PROVED, VerdictKind.SUPPORTED} & set(kinds)
 
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import ast
 import builtins
+import hashlib
+import json
 import random
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from functools import cache
+from pathlib import Path
+from string import Template
+from typing import Any, NamedTuple
 
 from repl_rl.grading.parse import Malformed
 from repl_rl.records import Problem, Split, Verdict, VerdictKind
 from repl_rl.tasks.base import Cell, Script
-from repl_rl.tasks.sympy_proofs.family import FAMILIES, LINES, Draft, Rule
+from repl_rl.tasks.sympy_proofs.family import FAMILIES, LINES, Rule
 from repl_rl.tasks.sympy_proofs.task import SympyProofs, draw
 
 TASK = SympyProofs()
@@ -45,45 +51,80 @@ def cases(family: str, names: tuple[str, ...]) -> list[Case]:
     return [Case(family, name, tier) for name in names for tier in rules[name].tiers]
 
 
-def drawn(case: Case, count: int) -> Iterator[tuple[Problem, Draft]]:
+def drawn(case: Case, count: int) -> Iterator[Problem]:
     rng = random.Random(str(case))
     rule = FAMILIES[case.family].rules[case.rule]
     split = Split.HELD_OUT if rule.is_held_out else Split.TRAIN
     while count:
-        problem, draft = draw(Cell(family=case.family, tier=case.tier), split, rng)
+        problem = draw(Cell(family=case.family, tier=case.tier), split, rng)
         if problem.meta["kind"] == case.rule:
             count -= 1
-            yield problem, draft
+            yield problem
 
 
-def played(play: Play, draft: Draft, lines: tuple[str, ...]) -> str | None:
-    return play(script(*draft.setup, *lines))
+def solution_of(problem: Problem) -> list[str]:
+    """Lines that solve it, the submission last; none for the oldest rules of one call."""
+    return problem.meta.get("solution", "").splitlines()
+
+
+@cache
+def _rows() -> list[dict[str, Any]]:
+    file = Path(__file__).parents[2] / "benchmarks" / "single_calls.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def digest_of(problems: Iterable[Problem]) -> str:
+    """16 hex digits of what is asked, and of the answers."""
+    digest = hashlib.blake2b(digest_size=8)
+    for one in problems:
+        digest.update("\n".join([*one.setup, one.statement, one.meta["answer"], ""]).encode())
+    return digest.hexdigest()
+
+
+def single_calls(problem: Problem) -> list[str]:
+    """Expressions that somebody would try in one call: none is an answer from tier 2 on."""
+    meta, text = problem.meta, "\n".join([*problem.setup, problem.statement])
+    for row in _rows():
+        if (row["family"], row["rule"]) == (meta["family"], meta["kind"]) and (
+            int(meta["tier"]) in row["tiers"]
+        ):
+            patterns = row.get("fields", {})
+            found = {name: re.search(pattern, text) for name, pattern in patterns.items()}
+            fields = {name: match[1] for name, match in found.items() if match}
+            return [Template(call).substitute(fields) for call in row["calls"]]
+    return []
+
+
+def played(play: Play, problem: Problem) -> str | None:
+    """Submission of its own solution."""
+    return play(script(*problem.setup, *solution_of(problem)))
 
 
 def solutions_are_proved(case: Case, play: Play) -> None:
-    for problem, draft in drawn(case, 3):
-        submission = played(play, draft, draft.solution)
-        assert submission is not None, draft
+    for problem in drawn(case, 3):
+        submission = played(play, problem)
+        assert submission is not None, problem
         verdict = TASK.grade(problem, submission)
-        assert verdict.kind is VerdictKind.PROVED, (draft, submission, verdict)
+        assert verdict.kind is VerdictKind.PROVED, (problem, submission, verdict)
 
 
 def lines_are_needed(case: Case, play: Play) -> None:
     """Enough of them; each uses what is bound or binds what is used later; no answer in them."""
-    for _, draft in drawn(case, 3):
-        lines = [ast.parse(line) for line in draft.solution]
+    for problem in drawn(case, 3):
+        solution, answer = solution_of(problem), problem.meta["answer"]
+        lines = [ast.parse(line) for line in solution]
         assert len(lines) - 1 >= LINES[case.tier]
-        setup = [ast.parse(line) for line in draft.setup]
+        setup = [ast.parse(line) for line in problem.setup]
         known = {name for line in setup for name in names(line, ast.Store)}
         for number, line in enumerate(lines):
             rest = {name for later in lines[number + 1 :] for name in names(later, ast.Load)}
             bound = names(line, ast.Store) - hidden(line)
-            assert case.tier == 1 or bound or known & names(line, ast.Load), draft.solution[number]
+            assert case.tier == 1 or bound or known & names(line, ast.Load), solution[number]
             # What is left over once squares are split off is shown, and decides what is submitted.
-            assert bound <= rest or case.rule == "nested", draft.solution[number]
+            assert bound <= rest or case.rule == "nested", solution[number]
             known |= names(line, ast.Store)
-        is_long = len(draft.answer) > 3  # a small number may also be part of the problem
-        assert not (is_long and draft.answer in " ".join(draft.solution))
+        is_long = len(answer) > 3  # a small number may also be part of the problem
+        assert not (is_long and answer in " ".join(solution))
 
 
 def names(tree: ast.AST, use: type[ast.expr_context]) -> set[str]:
@@ -98,15 +139,16 @@ def hidden(tree: ast.AST) -> set[str]:
 
 
 def mutants_fail(case: Case, play: Play) -> None:
-    for problem, draft in drawn(case, 4):
-        for mutant in mutants(draft.answer):
-            assert not graded(problem, mutant).is_solved, (draft, mutant)
+    for problem in drawn(case, 4):
+        for mutant in mutants(problem.meta["answer"]):
+            assert not graded(problem, mutant).is_solved, (problem, mutant)
 
 
 def restatements_fail(case: Case, play: Play) -> None:
-    for problem, draft in drawn(case, 4):
-        for text in (*RESTATED, f"[{draft.answer}]", f"({draft.answer}, 1)"):
-            assert graded(problem, text).kind is not VerdictKind.PROVED, (text, draft)
+    for problem in drawn(case, 4):
+        answer = problem.meta["answer"]
+        for text in (*RESTATED, f"[{answer}]", f"({answer}, 1)"):
+            assert graded(problem, text).kind is not VerdictKind.PROVED, (text, problem)
 
 
 def mutants(answer: str) -> list[str]:
@@ -134,7 +176,7 @@ def graded(problem: Problem, submission: str) -> Verdict:
 
 def problems_are_seeded_and_differ(case: Case, play: Play) -> None:
     assert list(drawn(case, 3)) == list(drawn(case, 3))
-    assert len({problem.id for problem, _ in drawn(case, 8)}) == 8
+    assert len({problem.id for problem in drawn(case, 8)}) == 8
 
 
 LAWS = (
@@ -148,8 +190,8 @@ LAWS = (
 
 def rule_proves(case: Case, play: Play, setup: tuple[str, ...], answer: str) -> bool:
     """Return whether the rule's solution, run on another problem, submits its answer."""
-    problem, draft = next(drawn(case, 1))
-    submission = play(script(*setup, *draft.solution))
+    problem = next(drawn(case, 1))
+    submission = play(script(*setup, *solution_of(problem)))
     meta = {"points": "0", **problem.meta, "answer": answer}
     assert submission is not None
     return graded(replace(problem, meta=meta), submission).kind is VerdictKind.PROVED

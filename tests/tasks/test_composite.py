@@ -68,7 +68,7 @@ def test_the_lines_of_a_link_find_its_value(kind: str) -> None:
         link = LINKS[kind](rng, given)
         names = {**vars(sympy), "a": given.value}
         exec("x, n, k = symbols('x n k')", names)
-        line, expression = link.found_by
+        line, expression = link.steps
         exec(line, names)
         assert eval(expression, names) == link.value, link
 

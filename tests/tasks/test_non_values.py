@@ -36,28 +36,28 @@ def of_rows(answer: str) -> Problem:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_one_line_without_a_value_answers_no_problem_of_any_rule(case: kit.Case) -> None:
-    for problem, draft in kit.drawn(case, 1):
-        wanted = draft.answer.count(",") + 1
+    for problem in kit.drawn(case, 1):
+        wanted = problem.meta["answer"].count(",") + 1
         for text in (ONE_LINE, f"({', '.join([ONE_LINE] * wanted)},)"):
-            assert is_judged_wrong(kit.graded(problem, text)), (draft, text)
+            assert is_judged_wrong(kit.graded(problem, text)), (problem, text)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_matrix_or_a_set_where_no_rule_expects_one_is_judged_and_wrong(case: kit.Case) -> None:
-    for problem, draft in kit.drawn(case, 1):
-        wanted = draft.answer.count(",") + 1
+    for problem in kit.drawn(case, 1):
+        wanted = problem.meta["answer"].count(",") + 1
         for part in ("Matrix([[0]])", "Interval(0, 1)", "Reals", "{1: 2}"):
             for text in (part, f"({', '.join([part] * wanted)},)"):
-                assert is_judged_wrong(kit.graded(problem, text)), (draft, text)
+                assert is_judged_wrong(kit.graded(problem, text)), (problem, text)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_what_has_no_value_is_wrong_wherever_it_is_hidden(case: kit.Case) -> None:
     rng = random.Random(str(case))
-    for problem, draft in kit.drawn(case, 1):
-        for text in spoiled(draft.answer, rng, 6):
-            assert is_judged_wrong(kit.graded(problem, text)), (draft, text)
+    for problem in kit.drawn(case, 1):
+        for text in spoiled(problem.meta["answer"], rng, 6):
+            assert is_judged_wrong(kit.graded(problem, text)), (problem, text)
 
 
 @pytest.mark.slow

@@ -12,8 +12,9 @@ import ast
 import asyncio
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from repl_rl.grading.equality import wrong
 from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_rl.tasks.data.graders import ByName, unquoted
 from repl_sandbox.host.pool import KernelPool
@@ -44,9 +45,9 @@ class ByTests(ByName):
             return Verdict(kind=VerdictKind.MALFORMED, method="tests", evidence=evidence)
         if self._runner is None:
             self._runner = asyncio.Runner()
-        return self._runner.run(self._run(source, calls_of(problem.meta)))
+        return self._runner.run(self._run(source, json.loads(problem.meta["value"])))
 
-    async def _run(self, source: str, calls: Sequence[tuple[str, str]]) -> Verdict:
+    async def _run(self, source: str, calls: Sequence[Sequence[str]]) -> Verdict:
         if self._pool is None:  # kept for the life of the process, which ends it
             pool = KernelPool(LIMITS, preload=(), standby=1, isolation=Isolation.AUTO)
             self._pool = await pool.__aenter__()
@@ -55,17 +56,17 @@ class ByTests(ByName):
             return await judged(kernel, source, calls)
 
 
-async def judged(kernel: Kernel, source: str, calls: Sequence[tuple[str, str]]) -> Verdict:
-    """Define what `source` defines, then make each call."""
+async def judged(kernel: Kernel, source: str, calls: Sequence[Sequence[str]]) -> Verdict:
+    """Define what `source` defines, then make each call, which must return a literal."""
     defined = await kernel.run(f"exec({source!r})")
     if defined.status is not ExecStatus.OK:
-        return _wrong(f"the source: {defined.status}")
+        return wrong("tests", f"the source: {defined.status}")
     for number, (call, expected) in enumerate(calls, 1):
-        found = await kernel.evaluate(call)
-        if found.status is not ExecStatus.OK or found.value is None:
-            return _wrong(f"call {number} of {len(calls)}: {found.status}")
-        if not is_literal_equal(found.value, expected):
-            return _wrong(f"call {number} of {len(calls)}: another value")
+        execution = await kernel.evaluate(call)
+        if execution.status is not ExecStatus.OK or execution.value is None:
+            return wrong("tests", f"call {number} of {len(calls)}: {execution.status}")
+        if not is_literal_equal(execution.value, expected):
+            return wrong("tests", f"call {number} of {len(calls)}: another value")
     return Verdict(kind=VerdictKind.PROVED, method="tests", evidence=f"{len(calls)} calls")
 
 
@@ -75,11 +76,6 @@ def is_literal_equal(value: str, expected: str) -> bool:
         return bool(ast.literal_eval(value) == ast.literal_eval(expected))
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return False
-
-
-def calls_of(meta: Mapping[str, str]) -> list[tuple[str, str]]:
-    """(call, literal that it must return) of each test."""
-    return [(call, expected) for call, expected in json.loads(meta["value"])]
 
 
 def read_tests(source: str) -> str:
@@ -112,7 +108,3 @@ def _test(statement: ast.stmt) -> tuple[str, str]:
     if not is_literal_equal(text, text):
         raise ValueError(f"no literal: {text[:40]!r}")
     return ast.unparse(call), text
-
-
-def _wrong(evidence: str) -> Verdict:
-    return Verdict(kind=VerdictKind.WRONG, method="tests", evidence=evidence)

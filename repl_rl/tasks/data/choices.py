@@ -45,12 +45,12 @@ def undressed(text: str) -> str:
         if len(inside) == len(text) - len(opening + closing) and "$" not in inside:
             text = inside.strip()
             break
-    bare = _SPACES.sub(" ", text)
-    while found := _DRESSED.search(bare):
-        inside = found["argument"] or found["declared"] or ""
-        bare = f"{bare[: found.start()]}{inside}{bare[found.end() :]}"
-    bare = bare.strip().removesuffix(".").strip()
-    return bare if is_choice(bare) or _DRESSED.fullmatch(text) else text
+    plain = _SPACES.sub(" ", text)
+    while match := _DRESSED.search(plain):
+        inside = match["argument"] or match["declared"] or ""
+        plain = f"{plain[: match.start()]}{inside}{plain[match.end() :]}"
+    plain = plain.strip().removesuffix(".").strip()
+    return plain if is_choice(plain) or _DRESSED.fullmatch(text) else text
 
 
 def is_choice(text: str) -> bool:
@@ -88,41 +88,41 @@ class Choices:
         has_them = all(
             re.search(rf"\b{letter}[).:]*\s*{re.escape(text)}", statement) for letter, text in rows
         )
-        shown = [] if has_them else [f"({letter}) {text}" for letter, text in rows]
-        return "\n".join([statement, *shown, _FORM])
+        listed = [] if has_them else [f"({letter}) {text}" for letter, text in rows]
+        return "\n".join([statement, *listed, _FORM])
 
-    def letter(self, answer: str, *, are_places: bool = False) -> str:
+    def letter(self, answer: str, *, are_indices: bool = False) -> str:
         """The letter that is shown for the right one, by its label, its text or its number from 0.
 
-        `are_places`: numbers are no texts. Raises ValueError where it is none of them, or may be
+        `are_indices`: numbers are no texts. Raises ValueError where it is none of them, or may be
         two.
         """
-        bare = answer.strip()
+        plain = answer.strip()
         letters = self.labels or tuple(string.ascii_uppercase[: len(self.texts)])
-        label = undressed(bare).strip("().")
-        found = {index for index, one in enumerate(letters) if one == label}
-        if spelled := _LETTERED.fullmatch(bare):
+        label = undressed(plain).strip("().")
+        matches = {index for index, one in enumerate(letters) if one == label}
+        if spelled := _LETTERED.fullmatch(plain):
             pairs = enumerate(zip(letters, self.texts, strict=True))
-            found |= {index for index, pair in pairs if pair == spelled.groups()}
-        if self.is_place(bare):
-            found.add(int(bare))
-        if not (are_places and self.is_place(bare)):
-            found |= {index for index, text in enumerate(self.texts) if text == bare}
-        if len(found) != 1:
-            which = "none" if not found else "more than one"
+            matches |= {index for index, pair in pairs if pair == spelled.groups()}
+        if self.is_index(plain):
+            matches.add(int(plain))
+        if not (are_indices and self.is_index(plain)):
+            matches |= {index for index, text in enumerate(self.texts) if text == plain}
+        if len(matches) != 1:
+            which = "none" if not matches else "more than one"
             raise ValueError(f"{which} of the {len(self.texts)} choices")
-        return string.ascii_uppercase[found.pop()]
+        return string.ascii_uppercase[matches.pop()]
 
-    def is_place(self, answer: str) -> bool:
+    def is_index(self, answer: str) -> bool:
         """Say whether it may be a number of one, counted from 0."""
         is_number = answer.isdecimal() and len(answer) < 3
         return is_number and not self.labels and int(answer) < len(self.texts)
 
 
-def are_places(rows: Iterable[tuple[Choices, str]]) -> bool:
+def are_indices(rows: Iterable[tuple[Choices, str]]) -> bool:
     """Say whether answers of all rows are places of their choices, and some no text of theirs."""
-    seen = [(choices.is_place(answer), answer in choices.texts) for choices, answer in rows]
-    return all(is_place for is_place, _ in seen) and not all(is_text for _, is_text in seen)
+    seen = [(choices.is_index(answer), answer in choices.texts) for choices, answer in rows]
+    return all(is_index for is_index, _ in seen) and not all(is_text for _, is_text in seen)
 
 
 def choices_of(value: Any) -> Choices:
@@ -137,7 +137,7 @@ def choices_of(value: Any) -> Choices:
     if not 2 <= len(value) <= _MOST or (labels and len(labels) != len(value)):
         raise ValueError(f"{len(value)} texts; expected 2 to {_MOST}, each with its label")
     texts = tuple(" ".join(statement_of(answer_of(one)).split()) for one in value)
-    lettered = [found for text in texts if (found := _LETTERED.fullmatch(text))]
-    if [found[1] for found in lettered] == list(string.ascii_uppercase[: len(texts)]):
-        texts = tuple(found[2] for found in lettered)
+    lettered = [match for text in texts if (match := _LETTERED.fullmatch(text))]
+    if [match[1] for match in lettered] == list(string.ascii_uppercase[: len(texts)]):
+        texts = tuple(match[2] for match in lettered)
     return Choices(texts, tuple(answer_of(one) for one in labels))

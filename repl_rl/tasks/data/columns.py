@@ -77,10 +77,10 @@ def _json(path: Path) -> Iterator[DataRow]:
             f"{path.name}: more than {MAX_FILE_BYTES >> 30} GiB; expected a .jsonl file, which is "
             f"read row by row"
         )
-    found = _decoded(path.name, path.read_bytes().removeprefix(_BOM))
-    if not isinstance(found, list):
+    rows = _decoded(path.name, path.read_bytes().removeprefix(_BOM))
+    if not isinstance(rows, list):
         raise ConfigError(f"{path.name}: expected a list of rows, or one row a line in a .jsonl")
-    for number, values in enumerate(found, 1):
+    for number, values in enumerate(rows, 1):
         yield _row(f"{path.name}: row {number}", values)
 
 
@@ -96,9 +96,12 @@ def _table(path: Path, *, delimiter: str) -> Iterator[DataRow]:
                 where, line = f"{path.name}:{line}", reader.line_num + 1
                 if not names:
                     names = _names(where, cells)
+                elif len(cells) == len(names):
+                    yield DataRow(where, dict(zip(names, cells, strict=True)))
                 elif cells:
-                    yield DataRow(
-                        where, dict(zip(names, _filling(where, names, cells), strict=True))
+                    raise ConfigError(
+                        f"{where}: {len(cells)} cells in a table of {len(names)} columns; a cell "
+                        f"that holds what stands between cells is put in quotes"
                     )
         except UnicodeDecodeError:
             raise ConfigError(f"{path.name}: not UTF-8 from line {line} on") from None
@@ -110,15 +113,6 @@ def _names(where: str, cells: list[str]) -> list[str]:
     twice = [name for name in cells if cells.count(name) > 1]
     if twice:
         raise ConfigError(f"{where}: two columns are named {twice[0]!r}; expected a name for each")
-    return cells
-
-
-def _filling(where: str, names: list[str], cells: list[str]) -> list[str]:
-    if len(cells) != len(names):
-        raise ConfigError(
-            f"{where}: {len(cells)} cells in a table of {len(names)} columns; a cell that holds "
-            f"what stands between cells is put in quotes"
-        )
     return cells
 
 
@@ -152,8 +146,8 @@ def _decoded(where: str, text: bytes) -> Any:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{where}: not UTF-8: byte {error.start + 1} of it") from None
     except json.JSONDecodeError as error:
-        place = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}"
-        raise ConfigError(f"{where}: not JSON: {error.msg}, {place}") from None
+        position = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}"
+        raise ConfigError(f"{where}: not JSON: {error.msg}, {position}") from None
     except ValueError as error:
         raise ConfigError(f"{where}: not JSON: {error}") from None
     except RecursionError:
@@ -217,17 +211,17 @@ class Columns:
         column = self.taken.get(role)
         if column is None:
             return None
-        found = row.values.get(column)
+        value = row.values.get(column)
         for other in self.rivals.get(role, ()):
             rival = row.values.get(other)
-            if not is_empty(rival) and not is_empty(found) and found != rival:
+            if not is_empty(rival) and not is_empty(value) and value != rival:
                 raise ConfigError(
                     f"{row.where}: {column!r} and {other!r} may both be the {role}, and differ; "
                     f"name one with --set data.{role}={column}"
                 )
-        if found is None and role in _MUST_AGREE and (role != "answer" or column not in row.values):
+        if value is None and role in _MUST_AGREE and (role != "answer" or column not in row.values):
             raise ConfigError(f"{row.where}: no {role}: column {column!r} is missing or empty")
-        return found
+        return value
 
 
 class ColumnFinder:
@@ -244,13 +238,13 @@ class ColumnFinder:
         self._holding = Counter[str]()
         self._first: DataRow | None = None
 
-    def kept(self, row: DataRow) -> DataRow:
+    def selected(self, row: DataRow) -> DataRow:
         """The row with what may be taken of it alone; `a.b` stands for `b` inside of `a`."""
         self._first = self._first or row
         names = [name for aliases in self._aliases.values() for name in aliases]
-        found = {name: lookup(row.values, name) for name in names if has(row.values, name)}
-        self._holding.update(name for name, value in found.items() if not is_empty(value))
-        return DataRow(row.where, found)
+        values = {name: lookup(row.values, name) for name in names if has(row.values, name)}
+        self._holding.update(name for name, value in values.items() if not is_empty(value))
+        return DataRow(row.where, values)
 
     def columns(self) -> Columns:
         """Column of each role: the one that most rows fill, and of several the first.
@@ -291,10 +285,10 @@ def lookup(values: Mapping[str, Any], column: str) -> Any:
     """The value of a column, or of `a.b` inside of column `a`; None where it is not there."""
     if column in values:
         return values[column]
-    found: Any = values
+    value: Any = values
     for part in column.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
 
 
 def has(values: Mapping[str, Any], column: str) -> bool:

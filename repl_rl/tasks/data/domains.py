@@ -76,15 +76,15 @@ def settled(
     declared(column)
     given = _of_column(column)
     if not any(map(_is_region, meanings)):
-        read, shown = stated(statement, names), implied(meanings)
+        read, needed = stated(statement, names), implied(meanings)
         if _COMPLEX.search(statement):
-            shown = {}
+            needed = {}
     else:
-        read, shown = {}, {}
+        read, needed = {}, {}
     order = dict.fromkeys((*names, *given))
     bound = {name: {**read, **given}.get(name, _NONE) for name in order}
     known = {
-        name: claims if name in given else _joined((claims, shown.get(name, _NONE)))
+        name: claims if name in given else _joined((claims, needed.get(name, _NONE)))
         for name, claims in bound.items()
     }
     return " ".join(map(_spelled, known.items())), _lines(bound)
@@ -93,15 +93,15 @@ def settled(
 def stated(statement: str, names: Iterable[str]) -> Claims:
     """Claims that the words of a statement make of `names`."""
     text = " ".join(statement.split())
-    found: dict[str, list[frozenset[str]]] = {}
+    claims: dict[str, list[frozenset[str]]] = {}
     for pattern in _PHRASES:
         for match in pattern.finditer(text):
             for name in re.findall(r"(?<![A-Za-z])[A-Za-z](?![A-Za-z])", match["names"]):
-                found.setdefault(name, []).append(_claims(match))
+                claims.setdefault(name, []).append(_claims(match))
     return {
-        name: _joined(found[name]) - (_SIGNS if _is_below(name, text) else _NONE)
+        name: _joined(claims[name]) - (_SIGNS if _is_below(name, text) else _NONE)
         for name in names
-        if name in found and name not in WORDS
+        if name in claims and name not in WORDS
     }
 
 
@@ -112,10 +112,10 @@ def _is_below(name: str, text: str) -> bool:
 
 def implied(meanings: Sequence[str]) -> Claims:
     """Claims that all meanings of an answer need: (-1)**n whole n, a root of p that p > 0."""
-    found = [_of_answer(ast.parse(text, mode="eval").body) for text in meanings]
+    readings = [_of_answer(ast.parse(text, mode="eval").body) for text in meanings]
     return {
-        name: frozenset.intersection(*(one.get(name, _NONE) for one in found))
-        for name in {name for one in found for name in one} - WORDS
+        name: frozenset.intersection(*(one.get(name, _NONE) for one in readings))
+        for name in {name for one in readings for name in one} - WORDS
     }
 
 
@@ -153,8 +153,8 @@ def _adds(text: str, name: str) -> bool:
 def _claims(match: re.Match[str]) -> frozenset[str]:
     parts = match.groupdict()
     if words := parts.get("words"):
-        wanted = words.replace("non-", "non").removesuffix("s").split()
-        return frozenset().union(*(_OF_WORDS.get(word, set()) for word in wanted))
+        claimed = words.replace("non-", "non").removesuffix("s").split()
+        return frozenset().union(*(_OF_WORDS.get(word, set()) for word in claimed))
     if name := parts.get("set"):
         return frozenset(_OF_SETS[name] | ({"positive"} if parts["plus"] else set()))
     return frozenset(_OF_BOUNDS.get(parts["bound"], {"nonnegative"}))
@@ -172,13 +172,13 @@ def _joined(parts: Iterable[frozenset[str]]) -> frozenset[str]:
 
 
 def _of_answer(tree: ast.expr) -> Claims:
-    found: dict[str, set[str]] = {}
+    by_name: dict[str, set[str]] = {}
     is_real = not any(isinstance(node, ast.Name) and node.id == "I" for node in ast.walk(tree))
     for node in ast.walk(tree):
         for name, claim in _of_node(node):
             if is_real or claim == "integer":
-                found.setdefault(name, set()).add(claim)
-    return {name: frozenset(claims) for name, claims in found.items()}
+                by_name.setdefault(name, set()).add(claim)
+    return {name: frozenset(claims) for name, claims in by_name.items()}
 
 
 def _of_node(node: ast.AST) -> Iterator[tuple[str, str]]:

@@ -60,29 +60,29 @@ class Refused:
     why: str
 
 
-def read_golds(wanted: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], Gold | Refused]:
+def read_golds(requests: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], Gold | Refused]:
     """Read each (answer, name of a grader or `auto`) once. Raises ConfigError, GraderError."""
-    pairs = list(dict.fromkeys(wanted))
-    found = {pair: plain(*pair) for pair in pairs}
-    left = [pair for pair, gold in found.items() if gold is None]
+    pairs = list(dict.fromkeys(requests))
+    golds = {pair: plain(*pair) for pair in pairs}
+    left = [pair for pair, gold in golds.items() if gold is None]
     if left:
-        found |= dict(zip(left, _outside(left), strict=True))
-    return {pair: gold for pair, gold in found.items() if gold is not None}
+        golds |= dict(zip(left, _outside(left), strict=True))
+    return {pair: gold for pair, gold in golds.items() if gold is not None}
 
 
 def plain(answer: str, grader: str) -> Gold | Refused | None:
     """Read an answer that needs no parser; None for one that does."""
-    bare = answer.strip().strip("$").strip().removesuffix(".")
+    text = answer.strip().strip("$").strip().removesuffix(".")
     if grader == "tests":
         return _tests(answer)
     if grader == "exact" or (grader == "auto" and is_choice(undressed(answer))):
         return Gold("exact", answer)
-    if not _INTEGER.fullmatch(bare) or len(bare) > _MAX_DIGITS:
+    if not _INTEGER.fullmatch(text) or len(text) > _MAX_DIGITS:
         return Refused("no integer") if grader == "integer" else None
-    whole = str(int(bare.replace(",", "")))
-    if grader == "integer" or (grader == "auto" and "," not in bare):
+    whole = str(int(text.replace(",", "")))
+    if grader == "integer" or (grader == "auto" and "," not in text):
         return Gold("integer", whole)
-    return Gold("math", "\n".join([whole, *_listed(bare)]))
+    return Gold("math", "\n".join([whole, *_listed(text)]))
 
 
 def _listed(integer: str) -> list[str]:
@@ -124,10 +124,10 @@ def meanings(answer: str) -> list[str]:
     from repl_rl.tasks.data.latex import readings
 
     texts = [answer.strip()] if is_python(answer.strip()) else readings(answer)
-    kept, why = [], ""
+    accepted, why = [], ""
     for text in texts:
         if text.startswith("'"):  # a choice
-            kept.append(text)
+            accepted.append(text)
             continue
         try:
             value = parse(text, symbols=names_in(text))
@@ -136,10 +136,10 @@ def meanings(answer: str) -> list[str]:
             continue
         if (nothing := _is_nothing(text, value)) or matched(value, value, seed="0").is_solved:
             why = why or nothing
-            kept += [] if nothing else [text]
-    if not kept:
+            accepted += [] if nothing else [text]
+    if not accepted:
         raise ValueError(why or "it does not equal itself")
-    return kept
+    return accepted
 
 
 def _is_nothing(text: str, value: Any) -> str:
@@ -154,7 +154,7 @@ def _is_nothing(text: str, value: Any) -> str:
     if isinstance(value, bool):
         return "a relation of numbers"
     try:
-        is_empty = is_condition(value) and not differ(value, frozenset()).place
+        is_empty = is_condition(value) and not differ(value, frozenset()).position
     except Unsolved:
         is_empty = False
     return "a condition that nothing meets" if is_empty else ""
@@ -267,15 +267,15 @@ async def spelled(submissions: Sequence[str | None]) -> list[tuple[str, str] | N
 
     Starts a process where there is anything to read. Raises GraderError if it does not start.
     """
-    found = {one: _plain(one) for one in submissions if one is not None}
-    left = [one for one, pair in found.items() if pair is None]
+    spellings = {one: _plain(one) for one in submissions if one is not None}
+    left = [one for one, pair in spellings.items() if pair is None]
     if left:
         async with Grader() as grader:
             for one in left:
                 verdict = await grader.grade(SPELLED, Problem(id="", statement=""), one)
                 is_value = verdict.kind is VerdictKind.PROVED
-                found[one] = (one, verdict.evidence if is_value else one)
-    return [None if one is None else found[one] for one in submissions]
+                spellings[one] = (one, verdict.evidence if is_value else one)
+    return [None if one is None else spellings[one] for one in submissions]
 
 
 def _plain(submission: str) -> tuple[str, str] | None:

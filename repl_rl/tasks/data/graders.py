@@ -21,7 +21,7 @@ from typing import Any
 import sympy
 
 from repl_rl.grading.declared import declared
-from repl_rl.grading.equality import compare
+from repl_rl.grading.equality import compare, wrong
 from repl_rl.grading.parse import Malformed, Value, parse
 from repl_rl.grading.primitives import CONSTANTS, compare_primitives
 from repl_rl.records import Problem, Verdict, VerdictKind
@@ -40,13 +40,13 @@ _EUROPEAN = re.compile(r"(?<=\d)\{,\}(?=\d)")
 
 def decimals_in(answer: str) -> frozenset[Fraction]:
     """Sizes of all decimals that it spells, and of its percentages."""
-    found: set[Fraction] = set()
+    sizes: set[Fraction] = set()
     for text in (_GROUPING.sub("", answer), _EUROPEAN.sub(".", answer)):
         numbers = list(_numbers(text))
-        found.update(value for value, is_decimal in numbers if is_decimal)
+        sizes.update(value for value, is_decimal in numbers if is_decimal)
         if re.search(r"%|percent|per cent", text):
-            found.update(value / 100 for value, _ in numbers)
-    return frozenset(found)
+            sizes.update(value / 100 for value, _ in numbers)
+    return frozenset(sizes)
 
 
 def _numbers(text: str) -> Iterator[tuple[Fraction, bool]]:
@@ -68,9 +68,9 @@ def with_fractions(submission: str, answer: str) -> str:
         return submission
     try:
         tree = ast.parse(submission.strip(), mode="eval")
-        found = _Exact(submission.strip(), decimals_in(answer))
-        exact = found.visit(tree)
-        return ast.unparse(exact) if found.is_changed else submission
+        transformer = _Exact(submission.strip(), decimals_in(answer))
+        exact = transformer.visit(tree)
+        return ast.unparse(exact) if transformer.is_changed else submission
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return submission
 
@@ -137,13 +137,13 @@ def grade_math(meta: Mapping[str, str], submission: str) -> Verdict:
     """The best verdict over all meanings of the known answer."""
     symbols, lines = _symbols(meta), meta["value"].split("\n")
     choices = [unquoted(line) for line in lines if line.startswith("'")]
-    if choices and (said := said_by(submission)) != submission:
-        return _same_text(said, choices)
+    if choices and (text := text_of(submission)) != submission:
+        return _same_text(text, choices)
     got = parse(with_fractions(submission, meta["answer"]), symbols=symbols)
     meanings = [parse(line, symbols=symbols) for line in lines if not line.startswith("'")]
     same = partial(_same_family, meta, symbols) if "variable" in meta else matched
     verdicts = [same(got, meaning, seed=meta["points"]) for meaning in meanings]
-    other = Verdict(kind=VerdictKind.WRONG, method="form", evidence="a choice is expected")
+    other = wrong("form", "a choice is expected")
     return min(verdicts, key=lambda verdict: _BEST_FIRST.index(verdict.kind), default=other)
 
 
@@ -161,11 +161,10 @@ def _same_family(
 ) -> Verdict:
     """Antiderivatives with a constant of any name; where all are asked for, one is not all."""
     if not isinstance(got, sympy.Expr) or got.is_Matrix:
-        return Verdict(kind=VerdictKind.WRONG, method="form", evidence="an expression is expected")
+        return wrong("form", "an expression is expected")
     others = expected.free_symbols - {symbols.get(meta.get("constant", ""))}
     if "constant" in meta and not got.free_symbols - others:
-        evidence = f"no constant of integration, such as {meta['constant']}"
-        return Verdict(kind=VerdictKind.WRONG, method="constant", evidence=evidence)
+        return wrong("constant", f"no constant of integration, such as {meta['constant']}")
     return compare_primitives(got, expected, symbols[meta["variable"]], seed=seed)
 
 
@@ -173,19 +172,19 @@ def grade_integer(meta: Mapping[str, str], submission: str) -> Verdict:
     """An exact integer, and the right one."""
     got = parse(submission)
     if not isinstance(got, sympy.Integer):
-        return Verdict(kind=VerdictKind.WRONG, method="form", evidence="an integer is expected")
+        return wrong("form", "an integer is expected")
     kind = VerdictKind.PROVED if got == int(meta["value"]) else VerdictKind.WRONG
     return Verdict(kind=kind, method="integer")
 
 
 def grade_exact(meta: Mapping[str, str], submission: str) -> Verdict:
     """Compare texts, but for blanks, the form of their characters and brackets around a letter."""
-    found = _same_text(unquoted(submission), [meta["value"]])
-    return found if found.is_solved else _same_text(said_by(submission), [meta["value"]])
+    verdict = _same_text(unquoted(submission), [meta["value"]])
+    return verdict if verdict.is_solved else _same_text(text_of(submission), [meta["value"]])
 
 
-def _same_text(said: str, known: Sequence[str]) -> Verdict:
-    is_same = normal_text(said) in map(normal_text, known)
+def _same_text(text: str, known: Sequence[str]) -> Verdict:
+    is_same = normal_text(text) in map(normal_text, known)
     return Verdict(kind=VerdictKind.PROVED if is_same else VerdictKind.WRONG, method="text")
 
 
@@ -213,10 +212,10 @@ def unquoted(submission: str) -> str:
     return text
 
 
-def said_by(submission: str) -> str:
+def text_of(submission: str) -> str:
     """Return what a submitted string says, or the strings of a list or a set between commas."""
-    found = _strings(submission, is_list=True)
-    return submission if found is None else ", ".join(found)
+    strings = _strings(submission, is_list=True)
+    return submission if strings is None else ", ".join(strings)
 
 
 def _strings(submission: str, *, is_list: bool = False) -> list[str] | None:

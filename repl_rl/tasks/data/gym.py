@@ -56,12 +56,12 @@ def spellings(submission: str) -> list[str]:
 
 def _of_classes(text: str) -> Iterator[str]:
     """Value behind the `repr` of fractions, decimals, sympy's matrices and complex numbers."""
-    if found := _FRACTION.fullmatch(text):
-        yield f"{found[1]}/{found[2]}"
-    elif found := _DECIMAL.fullmatch(text):
-        yield found[1]
-    elif found := _MATRIX.fullmatch(text):
-        yield from spellings(found[1])
+    if match := _FRACTION.fullmatch(text):
+        yield f"{match[1]}/{match[2]}"
+    elif match := _DECIMAL.fullmatch(text):
+        yield match[1]
+    elif match := _MATRIX.fullmatch(text):
+        yield from spellings(match[1])
     elif _IMAGINARY.search(text):
         yield _IMAGINARY.sub("i", text)
 
@@ -209,7 +209,7 @@ class GymTask(GymGrader):
         """
         made_by = f"{self.name}: made by reasoning-gym {version('reasoning-gym')}"
         doubt = doubt_of(self._family)
-        return Reading(sides={}, said=made_by + (doubt and f"; {doubt}"), record=made_by)
+        return Reading(sides={}, summary=made_by + (doubt and f"; {doubt}"), record=made_by)
 
     def problems(self, split: Split, *, seed: int) -> Iterator[Problem]:
         """Problems of one side in a seeded order; it ends where a family has no others."""

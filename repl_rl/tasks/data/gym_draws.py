@@ -57,11 +57,11 @@ class GymEntry:
 def entry_at(family: str, *, seed: int, index: int) -> GymEntry:
     """The entry, as this process makes it."""
     with contextlib.redirect_stdout(io.StringIO()):  # some print how far they are
-        found = dataset(family, seed)[index]
-    scored = {key: one for key, one in found["metadata"].items() if key not in _NOT_SCORED}
-    answer = found["answer"]
+        entry = dataset(family, seed)[index]
+    scored = {key: one for key, one in entry["metadata"].items() if key not in _NOT_SCORED}
+    answer = entry["answer"]
     return GymEntry(
-        question=found["question"],
+        question=entry["question"],
         answer=None if answer is None else str(answer),
         metadata=repr(as_literal(scored)),
         seed=seed,

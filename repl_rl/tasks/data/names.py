@@ -65,12 +65,12 @@ def _classes(path: Path) -> list[str]:
         body = ast.parse(path.read_text()).body
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    found = [one for one in body if isinstance(one, ast.ClassDef)]
-    return [one.name for one in sorted(found, key=lambda one: not _has_problems(one))]
-
-
-def _has_problems(found: ast.ClassDef) -> bool:
-    return any(isinstance(one, ast.FunctionDef) and one.name == "problems" for one in found.body)
+    methods = {
+        one.name: [part.name for part in one.body if isinstance(part, ast.FunctionDef)]
+        for one in body
+        if isinstance(one, ast.ClassDef)
+    }
+    return sorted(methods, key=lambda name: "problems" not in methods[name])
 
 
 def split_hub_name(name: str) -> tuple[str, str | None]:

@@ -23,7 +23,7 @@ from repl_rl.config.sections import DataConfig, GraderName
 from repl_rl.errors import ConfigError
 from repl_rl.grading.declared import declared
 from repl_rl.records import Problem, Split
-from repl_rl.tasks.data.choices import are_places, choices_of
+from repl_rl.tasks.data.choices import are_indices, choices_of
 from repl_rl.tasks.data.columns import ColumnFinder, Columns, DataRow, is_empty
 from repl_rl.tasks.data.domains import constant_of, settled
 from repl_rl.tasks.data.golds import Gold, Refused, read_golds
@@ -37,7 +37,7 @@ _HELD_OUT = (
 _TESTS_FORM = "\nSubmit the source of the function, as a string."
 _MAX_LABEL = 200
 """Characters of an id, a family, a tier."""
-_NUM_SHOWN = 10
+_NUM_LISTED = 10
 """Refused rows that are named."""
 
 
@@ -46,7 +46,7 @@ class Reading:
     """Reading of somebody's data."""
 
     sides: Mapping[Split, tuple[Problem, ...]]
-    said: str
+    summary: str
     """One line: what was taken, as what, and what was refused."""
     record: str
     """Record that a run writes down: where the data was, its digest, how many rows."""
@@ -57,7 +57,7 @@ class Source:
     """Rows, and what they are called."""
 
     name: str
-    place: str
+    location: str
     """Full place of the rows."""
     rows: Iterable[DataRow]
     digest: str | None = None
@@ -87,22 +87,22 @@ class _Item:
 def read(source: Source, data: DataConfig) -> Reading:
     """All problems of a source. Raises ConfigError, with file and line, for what is wrong."""
     finder = ColumnFinder(data)
-    rows = [finder.kept(row) for row in islice(source.rows, data.limit or None)]
+    rows = [finder.selected(row) for row in islice(source.rows, data.limit or None)]
     if not rows:
         raise ConfigError(f"{source.name} holds no rows")
     columns = finder.columns()
-    by_place = _are_places(rows, columns)
-    items = [_item(row, columns, data, by_place=by_place) for row in rows]
+    by_index = _are_indices(rows, columns)
+    items = [_item(row, columns, data, by_index=by_index) for row in rows]
     if data.split is not None:
         items = _of_split(items, data.split, columns, source)
     elif source.has_splits:
         items = [replace(one, id=f"{one.split}/{one.id}") if one.id else one for one in items]
     unanswered = [(one, one.why) for one in items if one.why]
-    kept, otherwise = _distinct([one for one in items if not one.why])
-    golds = read_golds((item.answer, item.grader) for item in kept)
-    found = [(item, golds[item.answer, item.grader]) for item in kept]
-    problems = [(item, _problem(item, gold)) for item, gold in found if isinstance(gold, Gold)]
-    refused = [(item, gold.why) for item, gold in found if isinstance(gold, Refused)]
+    distinct, otherwise = _distinct([one for one in items if not one.why])
+    golds = read_golds((item.answer, item.grader) for item in distinct)
+    graded = [(item, golds[item.answer, item.grader]) for item in distinct]
+    problems = [(item, _problem(item, gold)) for item, gold in graded if isinstance(gold, Gold)]
+    refused = [(item, gold.why) for item, gold in graded if isinstance(gold, Refused)]
     order = {item.where: number for number, item in enumerate(items)}
     unread = sorted([*unanswered, *refused], key=lambda one: order[one[0].where])
     if not problems:
@@ -113,29 +113,29 @@ def read(source: Source, data: DataConfig) -> Reading:
             f"data.grader=exact compares texts"
         )
     sides, refused = _sides(problems, data), [*unread, *otherwise]
-    num_repeated = len(items) - len(kept) - len(otherwise) - len(unanswered)
+    num_repeated = len(items) - len(distinct) - len(otherwise) - len(unanswered)
     counts = f"{len(problems)} of {len(items)} rows taken, {len(refused)} refused"
     return Reading(
         sides=sides,
-        said=_said(source.name, columns, sides, refused, num_repeated=num_repeated),
-        record=f"{source.place}: sha256 {source.digest or _digest_of(items)}, {counts}",
+        summary=_summary(source.name, columns, sides, refused, num_repeated=num_repeated),
+        record=f"{source.location}: sha256 {source.digest or _digest_of(items)}, {counts}",
     )
 
 
-def _are_places(rows: Sequence[DataRow], columns: Columns) -> bool:
+def _are_indices(rows: Sequence[DataRow], columns: Columns) -> bool:
     """Say whether a number that answers a row with choices counts them from 0."""
     if "choices" not in columns.taken:
         return False
-    found = []
+    answers = []
     for row in rows:
         choices, answer = (row.values.get(columns.taken[one]) for one in ("choices", "answer"))
         with contextlib.suppress(ValueError):  # which is said where the row is read
             if not is_empty(choices) and not is_empty(answer):
-                found.append((choices_of(choices), answer_of(answer)))
-    return are_places(found)
+                answers.append((choices_of(choices), answer_of(answer)))
+    return are_indices(answers)
 
 
-def _item(row: DataRow, columns: Columns, data: DataConfig, *, by_place: bool) -> _Item:
+def _item(row: DataRow, columns: Columns, data: DataConfig, *, by_index: bool) -> _Item:
     role = "statement"
     try:
         statement = statement_of(columns.value(row, role))
@@ -150,7 +150,7 @@ def _item(row: DataRow, columns: Columns, data: DataConfig, *, by_place: bool) -
             statement = statement_of(choices.below(statement))
         role = "answer"
         is_solution = columns.answers_are_solutions
-        letter = partial(choices.letter, are_places=by_place) if choices else None
+        letter = partial(choices.letter, are_indices=by_index) if choices else None
         answer, why = _answer(
             columns.value(row, role), grader, is_solution=is_solution, letter=letter
         )
@@ -185,8 +185,8 @@ def _answer(
     try:
         if grader == "tests":
             return tests_of(cell), ""
-        found = answer_of(cell, is_solution=is_solution)
-        return letter(found) if letter else found, ""
+        answer = answer_of(cell, is_solution=is_solution)
+        return letter(answer) if letter else answer, ""
     except ValueError as error:
         return (cell if isinstance(cell, str) else json.dumps(cell, default=str)), str(error)
 
@@ -208,11 +208,11 @@ def _of_split(items: Sequence[_Item], split: str, columns: Columns, source: Sour
             f"data.split = {split!r}: {source.name} has no column 'split'; leave it away, and "
             f"data.held_out holds a share out"
         )
-    kept = [item for item in items if item.split == split]
-    if not kept:
+    selected = [item for item in items if item.split == split]
+    if not selected:
         there = ", ".join(map(repr, sorted({item.split for item in items})))
         raise ConfigError(f"data.split = {split!r}: no row of {source.name}; it has {there}")
-    return kept
+    return selected
 
 
 def _distinct(items: Sequence[_Item]) -> tuple[list[_Item], list[tuple[_Item, str]]]:
@@ -233,23 +233,20 @@ def _distinct(items: Sequence[_Item]) -> tuple[list[_Item], list[tuple[_Item, st
 
 
 def _problem(item: _Item, gold: Gold) -> Problem:
-    points = _digest(f"{item.statement}\n{item.answer}")[:16]
     meta = {
         **item.labels,
         "grader": gold.grader,
         "answer": item.answer,
         "value": gold.value,
-        "points": points,
+        "points": _digest(f"{item.statement}\n{item.answer}")[:16],
         "row": item.where,
     }
-    id_ = item.id or _digest(item.statement)[:12]
     known, setup = _symbols(item, gold)
-    meta |= known
     form = _TESTS_FORM if gold.grader == "tests" else ""
     return Problem(
-        id=id_,
+        id=item.id or _digest(item.statement)[:12],
         statement=item.statement + form,
-        meta=meta,
+        meta=meta | known,
         setup=setup,
         chance=1 / item.num_choices if item.num_choices else 0.0,
     )
@@ -298,7 +295,7 @@ def share(statement: str) -> float:
     return int.from_bytes(hashed) / (1 << 64)
 
 
-def _said(
+def _summary(
     name: str,
     columns: Columns,
     sides: Mapping[Split, Sequence[Problem]],
@@ -315,18 +312,16 @@ def _said(
     if num_repeated:
         parts.append(f"repeated texts left out {num_repeated}")
     if refused:
-        shown = [f"{one.where} {_short(one.answer)!r} ({why})" for one, why in refused]
-        more = ", ..." if len(shown) > _NUM_SHOWN else ""
-        named = ", ".join(shown[:_NUM_SHOWN])
+        listed = [f"{one.where} {_short(one.answer)!r} ({why})" for one, why in refused]
+        more = ", ..." if len(listed) > _NUM_LISTED else ""
+        named = ", ".join(listed[:_NUM_LISTED])
         parts.append(f"refused answers {len(refused)}: {named}{more}")
     return f"{name}: {'; '.join(parts)}"
 
 
 def _digest_of(items: Iterable[_Item]) -> str:
-    found = hashlib.sha256()
-    for item in items:
-        found.update(f"{item.statement}\n{item.answer}\n".encode())
-    return found.hexdigest()
+    texts = (f"{item.statement}\n{item.answer}\n" for item in items)
+    return hashlib.sha256("".join(texts).encode()).hexdigest()
 
 
 def _short(text: str) -> str:

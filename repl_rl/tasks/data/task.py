@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from functools import cache, partial
 from typing import Any
 
 from repl_rl.base.disk import read_text
@@ -25,21 +25,9 @@ from repl_rl.tasks.data.names import GYM, HUB, find_file, split_hub_name
 from repl_rl.tasks.data.reading import Reading, Source, read
 
 
-def source(name: str, data: DataConfig) -> Callable[[], Source]:
-    """Return a loader of the data set; a wrong name is a ConfigError at once."""
+def _hub_source(name: str, config: str | None) -> Source:
+    """Every split of a data set on the hub."""
     repository, revision = split_hub_name(name)
-
-    def load() -> Source:
-        splits = _splits(name, repository, revision, data.config)
-        return Source(name=name, place=name, rows=_rows(repository, splits), has_splits=True)
-
-    return load
-
-
-def _splits(
-    name: str, repository: str, revision: str | None, config: str | None
-) -> Mapping[str, Any]:  # of rows, a type of the library's
-    """Every split by its name."""
     try:
         import datasets
     except ModuleNotFoundError:
@@ -48,17 +36,22 @@ def _splits(
             f"{how_to_install('data')}"
         ) from None
     try:
-        found = datasets.load_dataset(repository, config, revision=revision)
+        splits = datasets.load_dataset(repository, config, revision=revision)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise ConfigError(
             f"{name!r} cannot be loaded: {_first_line(error)}; it takes the hub, or a copy that "
             f"was loaded here before (--set data.config=NAME chooses a configuration)"
         ) from None
-    splits: Mapping[str, Any] = found
-    return splits
+    return Source(name=name, location=name, rows=_rows(repository, splits), has_splits=True)
 
 
-def _rows(repository: str, splits: Mapping[str, Any]) -> Iterator[DataRow]:
+def _file_source(name: str) -> Source:
+    path = find_file(name)
+    location = str(path.resolve())
+    return Source(name=path.name, location=location, rows=read_rows(path), digest=digest(path))
+
+
+def _rows(repository: str, splits: Mapping[str, Any]) -> Iterator[DataRow]:  # rows by split
     for split, table in splits.items():
         for number, values in enumerate(table, 1):
             texts = _as_text(values)
@@ -90,22 +83,17 @@ class DataTask(ByName):
     def __init__(self, name: str, open_source: Callable[[], Source], data: DataConfig) -> None:
         self.name = name
         self.prompt = read_text(PROMPT_FILE)
-        self._open = open_source
-        self._data = data
-
-    @cached_property
-    def _reading(self) -> Reading:
-        return read(self._open(), self._data)
+        self._read = cache(lambda: read(open_source(), data))
 
     def read(self) -> Reading:
         """All that is read of the data. Raises ConfigError for what is wrong with it."""
-        return self._reading
+        return self._read()
 
     def problems(self, split: Split, *, seed: int) -> Iterator[Problem]:
         """Each problem of the side once, in an order that is a function of the seed."""
-        found = list(self._reading.sides[split])
-        random.Random(f"{seed}/{split}").shuffle(found)
-        yield from found
+        problems = list(self.read().sides[split])
+        random.Random(f"{seed}/{split}").shuffle(problems)
+        yield from problems
 
 
 def open_data(name: str, data: DataConfig) -> tuple[DataTask | GymTask, str]:
@@ -117,16 +105,11 @@ def open_data(name: str, data: DataConfig) -> tuple[DataTask | GymTask, str]:
         return open_family(name, data)
     spec = by_tests.SPEC if data.grader == "tests" else SPEC
     if name.startswith(HUB):
-        return DataTask(name, source(name, data), data), spec
+        split_hub_name(name)
+        return DataTask(name, partial(_hub_source, name, data.config), data), spec
     if data.config is not None:
         raise ConfigError(
             f"data.config = {data.config!r} has no effect: {name!r} is a file; it names a "
             f"configuration of a data set on the hub"
         )
-
-    def file_source() -> Source:
-        path = find_file(name)
-        rows = read_rows(path)
-        return Source(name=path.name, place=str(path.resolve()), rows=rows, digest=digest(path))
-
-    return DataTask(name, file_source, data), spec
+    return DataTask(name, partial(_file_source, name), data), spec

@@ -48,10 +48,10 @@ def last_user_text(value: Any) -> str:
         return value
     if not isinstance(value, Sequence):
         raise ValueError(f"{_kind(value)} where a text or messages are expected")
-    said = [one for one in value if isinstance(one, dict) and one.get("role") == "user"]
-    if not said:
+    messages = [one for one in value if isinstance(one, dict) and one.get("role") == "user"]
+    if not messages:
         raise ValueError("messages without one of a user")
-    content = said[-1].get("content")
+    content = messages[-1].get("content")
     if isinstance(content, Sequence) and not isinstance(content, str):
         if not all(isinstance(part, dict) and part.get("type") == "text" for part in content):
             raise ValueError("a message with more than text in it")
@@ -70,18 +70,18 @@ def statement_of(value: Any) -> str:
 def without_requests(text: str) -> str:
     r"""The text without "put your answer in \boxed{}" and its like: the REPL takes answers."""
     parts = _SENTENCE.split(text)
-    kept, has_cut = [], False
+    sentences, has_cut = [], False
     for sentence, gap in zip(parts[::2], [*parts[1::2], ""], strict=True):
-        asked = _RULE.sub("", _REQUEST.sub("", sentence)).strip()
-        if asked != sentence.strip():
+        rest = _RULE.sub("", _REQUEST.sub("", sentence)).strip()
+        if rest != sentence.strip():
             has_cut = True
-            if not asked or _STOCK.fullmatch(asked):
+            if not rest or _STOCK.fullmatch(rest):
                 continue
-            sentence = asked if asked[-1] in ".!?:" else f"{asked}."
-        kept.append((sentence, gap))
+            sentence = rest if rest[-1] in ".!?:" else f"{rest}."
+        sentences.append((sentence, gap))
     if has_cut:
-        kept = [one for one in kept if not _STOCK.fullmatch(one[0].strip())]
-    stated = "".join(f"{sentence}{gap}" for sentence, gap in kept)
+        sentences = [one for one in sentences if not _STOCK.fullmatch(one[0].strip())]
+    stated = "".join(f"{sentence}{gap}" for sentence, gap in sentences)
     return _tidy(stated) or _tidy(text)
 
 
@@ -95,14 +95,14 @@ def answer_of(value: Any, *, is_solution: bool = False) -> str:
         raise ValueError(f"{_kind(value)} where one answer is expected")
     text = _printable(value)
     if "####" in text:
-        found = text.rpartition("####")[2].strip()
+        answer = text.rpartition("####")[2].strip()
     elif (boxed := last_boxed(text)) is not None:
-        found = boxed.strip()
+        answer = boxed.strip()
     elif is_solution and ("\n" in text.strip() or len(text) > _MAX_BARE_SOLUTION):
         raise ValueError(r"a solution with neither #### nor \boxed{}")
     else:
-        found = text.strip()
-    return _sized(found)
+        answer = text.strip()
+    return _sized(answer)
 
 
 def tests_of(value: Any) -> str:

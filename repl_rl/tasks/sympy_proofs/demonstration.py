@@ -38,7 +38,7 @@ SLIP = 0.04
 """A bracket too many, then the line again."""
 DIRECT = 0.10
 """The last step goes straight into the submission."""
-KEPT = 0.10
+ASSIGNED = 0.10
 """The last step gets a name, and the name is submitted."""
 COPIED = 0.08
 """The last output is typed again instead of `_`."""
@@ -127,9 +127,9 @@ def _ended(lines: list[str], facts: Mapping[str, str], rng: random.Random) -> li
     step, draw = lines[-2], rng.random()
     if draw < DIRECT and len(step.format_map(facts)) < MAX_DIRECT_CHARS:
         return [*lines[:-2], f"submit_final_answer({step})"]
-    if draw < DIRECT + KEPT:
+    if draw < DIRECT + ASSIGNED:
         return [*lines[:-2], f"answer = {step}", "submit_final_answer(answer)"]
-    if draw < DIRECT + KEPT + COPIED:
+    if draw < DIRECT + ASSIGNED + COPIED:
         return [*lines[:-1], "submit_final_answer({seen})"]
     return lines
 
@@ -154,15 +154,12 @@ def played(lines: Sequence[str], facts: Mapping[str, str], rng: random.Random) -
 
 
 def _filled(template: str, facts: Mapping[str, str], seen: str) -> str:
-    if template == "submit_final_answer({seen})" and not _is_copied(seen):
+    # Short values are typed again; a traceback or a long expression is not.
+    is_copied = 0 < len(seen) <= MAX_COPIED_CHARS and "\n" not in seen
+    if template == "submit_final_answer({seen})" and not is_copied:
         return SUBMIT_LAST
     claim = "True" if seen in HOLDS else "_" if seen.isdecimal() else GUESS
     return template.format_map({**facts, "seen": seen, "claim": claim})
-
-
-def _is_copied(seen: str) -> bool:
-    """Short values are typed again; a traceback or a long expression is not."""
-    return 0 < len(seen) <= MAX_COPIED_CHARS and "\n" not in seen
 
 
 def _with_slips(line: str, rng: random.Random) -> Iterator[str]:

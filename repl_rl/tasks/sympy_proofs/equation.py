@@ -8,12 +8,12 @@ Knows no interpreter and no script.
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sympy
+from sympy.ntheory.primetest import is_square
 
 from repl_rl.grading.equality import compare_sets
 from repl_rl.grading.parse import Malformed, Value, parse
@@ -95,7 +95,7 @@ def _cubic(pair: Plant) -> Plant:
 def _biquadratic(rng: random.Random) -> Planted:
     """Two whole roots of opposite sign, and two that are irrational or imaginary."""
     a, b = rng.randint(1, 5), nonzero(rng, 40)
-    while b > 0 and _is_square(b):
+    while b > 0 and is_square(b):
         b = nonzero(rng, 40)
     root, other = sympy.Integer(a), sympy.sqrt(b)
     return (X**2 - a * a) * (X**2 - b), [root, -root, other, -other]
@@ -113,7 +113,7 @@ def _rational(rng: random.Random) -> tuple[Any, Any]:
 
 def _surd_pair(rng: random.Random) -> Planted:
     """(x - p)**2 = r with r > 0 not a square: p plus and minus sqrt(r)."""
-    p, r = rng.randint(-5, 5), rng.choice([r for r in range(2, 30) if not _is_square(r)])
+    p, r = rng.randint(-5, 5), rng.choice([r for r in range(2, 30) if not is_square(r)])
     return (X - p) ** 2 - r, [p + sympy.sqrt(r), p - sympy.sqrt(r)]
 
 
@@ -121,10 +121,6 @@ def _complex_pair(rng: random.Random) -> Planted:
     """(x - p)**2 = -r with r > 0: p plus and minus sqrt(r)*I."""
     p, r = rng.randint(-5, 5), rng.randint(1, 40)
     return (X - p) ** 2 + r, [p + sympy.sqrt(r) * sympy.I, p - sympy.sqrt(r) * sympy.I]
-
-
-def _is_square(number: int) -> bool:
-    return math.isqrt(number) ** 2 == number
 
 
 def _rule(plant: Plant, domains: Sequence[str], chance: float) -> Rule:

@@ -35,8 +35,6 @@ class Draft:
     """Sources that the kernel has run: see `Problem.setup`. The statement speaks of its names."""
     solution: tuple[str, ...] = ()
     """Lines that find the answer from `setup` alone, the submission last."""
-    one_liners: tuple[str, ...] = ()
-    """Expressions that somebody would try in one call. None of them is an answer from tier 2 on."""
 
 
 STEPS = (sympy.Piecewise, sympy.floor, sympy.ceiling, sympy.sign, sympy.Abs, sympy.Mod)
@@ -106,8 +104,8 @@ class Family:
 
     def rules_at(self, tier: int) -> Mapping[str, Rule]:
         """The rules that make problems of a tier; modules that have none are not loaded."""
-        found = _rules(tuple(name for name, tiers in self.modules.items() if tier in tiers))
-        return {name: rule for name, rule in found.items() if tier in rule.tiers}
+        rules = _rules(tuple(name for name, tiers in self.modules.items() if tier in tiers))
+        return {name: rule for name, rule in rules.items() if tier in rule.tiers}
 
 
 @cache

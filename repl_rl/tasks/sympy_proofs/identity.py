@@ -19,6 +19,7 @@ from typing import Any
 
 import sympy
 
+from repl_rl.grading.equality import wrong
 from repl_rl.grading.parse import parse
 from repl_rl.grading.points import is_different
 from repl_rl.records import Problem, Verdict, VerdictKind
@@ -79,29 +80,23 @@ def grade(problem: Problem, submission: str) -> Verdict:
     if holds:
         return Verdict(kind=VerdictKind.REFUTED, method="identity", evidence="it holds for all x")
     if claim is False:
-        evidence = "an x where the sides differ is asked for"
-        return Verdict(kind=VerdictKind.WRONG, method="no witness", evidence=evidence)
+        return wrong("no witness", "an x where the sides differ is asked for")
     return _judge_witness(problem, claim)
 
 
 def _judge_witness(problem: Problem, value: Any) -> Verdict:
     if value.has(sympy.Float):
-        return Verdict(kind=VerdictKind.WRONG, method="inexact", evidence="a float is no witness")
+        return wrong("inexact", "a float is no witness")
     if value.has(*STEPS) or not (value.is_real and value.is_finite):
         return Verdict(kind=VerdictKind.MALFORMED, evidence="x is to be a plain real number")
     lhs, rhs = (parse(problem.meta[side], symbols=("x",)) for side in ("lhs", "rhs"))
     if is_different(lhs, rhs, {X: value}):
-        if _is_asked_for(problem, value):
+        # Some statements take any.
+        if "least" not in problem.statement or value == int(problem.meta["answer"]):
             return Verdict(kind=VerdictKind.PROVED, method="witness")
         evidence = f"the sides differ at x = {value}, which is not the least positive integer"
-        return Verdict(kind=VerdictKind.WRONG, method="witness", evidence=evidence)
-    evidence = f"both sides are equal at x = {value}, or cannot be told apart"
-    return Verdict(kind=VerdictKind.WRONG, method="witness", evidence=evidence)
-
-
-def _is_asked_for(problem: Problem, value: Any) -> bool:
-    """Say whether a value at which the sides differ is that one; some statements take any."""
-    return "least" not in problem.statement or bool(value == int(problem.meta["answer"]))
+        return wrong("witness", evidence)
+    return wrong("witness", f"both sides are equal at x = {value}, or cannot be told apart")
 
 
 def _square(rng: random.Random) -> Sides:
@@ -181,8 +176,8 @@ def _rule(make: Callable[[random.Random], Sides]) -> Rule:
         polynomial = sympy.expand(sides.polynomial)
         answer = "True"
         if not holds:
-            place = rng.choice(tuple(sides.twists))
-            polynomial, answer = _twin(polynomial, sides.twists[place], rng), str(place)
+            witness = rng.choice(tuple(sides.twists))
+            polynomial, answer = _twin(polynomial, sides.twists[witness], rng), str(witness)
         rhs = str(polynomial) if sides.function == 1 else f"({polynomial})*{sides.function}"
         return Draft(
             question=f"Prove or refute for all x: {sides.lhs} = {rhs}",

@@ -14,6 +14,7 @@ from functools import partial, reduce
 
 import sympy
 
+from repl_rl.grading.equality import wrong
 from repl_rl.grading.parse import parse
 from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_rl.tasks.sympy_proofs.family import Draft, Rule
@@ -33,15 +34,11 @@ def grade(problem: Problem, submission: str) -> Verdict:
     numbers = [int(word) for word in problem.meta["numbers"].split()]
     expected = TRIALS[problem.meta["kind"]](*numbers)
     is_any_of_class = problem.meta["kind"] == "inverse" and "least" not in problem.statement
-    modulus = numbers[-1] if is_any_of_class else 0
-    if value.is_Integer and _are_congruent(int(value), expected, modulus):
-        return Verdict(kind=VerdictKind.PROVED, method="trial")
-    return Verdict(kind=VerdictKind.WRONG, method="trial", evidence=f"not {str(value)[:80]}")
-
-
-def _are_congruent(a: int, b: int, modulus: int) -> bool:
-    """Equal, for the modulus 0."""
-    return (a - b) % modulus == 0 if modulus else a == b
+    if value.is_Integer:
+        difference = int(value) - expected
+        if difference == 0 or (is_any_of_class and difference % numbers[-1] == 0):
+            return Verdict(kind=VerdictKind.PROVED, method="trial")
+    return wrong("trial", f"not {str(value)[:80]}")
 
 
 def _congruence(rng: random.Random, _: int) -> Draft:
@@ -54,7 +51,8 @@ def _congruence(rng: random.Random, _: int) -> Draft:
 
 def _power(rng: random.Random, _: int) -> Draft:
     m = _modulus(rng)
-    a, e = rng.randint(2, m - 1), rng.randint(11, MOST_EXPONENT[_scale(m)])
+    scale = sum(m > most for _, most in MODULI)
+    a, e = rng.randint(2, m - 1), rng.randint(11, MOST_EXPONENT[scale])
     return _draft(f"Find {a}**{e} mod {m}", pow(a, e, m), (a, e, m), form=RESIDUE)
 
 
@@ -113,10 +111,6 @@ MOST_EXPONENT = (10**2, 10**3, 10**4)
 
 def _modulus(rng: random.Random) -> int:
     return rng.randint(*rng.choice(MODULI))
-
-
-def _scale(modulus: int) -> int:
-    return sum(modulus > most for _, most in MODULI)
 
 
 def _size(rng: random.Random) -> int:

@@ -89,15 +89,9 @@ _TRIGONOMETRIC = (
 )
 
 IDENTITY: Mapping[str, Sequence[Strategy]] = {
-    "square": _EXPANDING,
-    "product": _EXPANDING,
-    "cube": _EXPANDING,
-    "two_squares": _EXPANDING,
-    "exp_square": _EXPANDING,
-    "exp_product": _EXPANDING,
-    "pythagoras": _TRIGONOMETRIC,
-    "double_sine": _TRIGONOMETRIC,
-    "double_cosine": _TRIGONOMETRIC,
+    **dict.fromkeys(("square", "product", "cube", "two_squares"), _EXPANDING),
+    **dict.fromkeys(("exp_square", "exp_product"), _EXPANDING),
+    **dict.fromkeys(("pythagoras", "double_sine", "double_cosine"), _TRIGONOMETRIC),
 }
 
 
@@ -125,12 +119,10 @@ _ALL_KINDS = (
     way(0.02, "solve({f})[5]", "submit_final_answer([1])"),
 )
 
-KINDS = (
-    *("linear", "quadratic", "quadratic_surd", "quadratic_complex"),
-    *("cubic_surd", "cubic_complex", "biquadratic"),
-)
-
-EQUATION: Mapping[str, Sequence[Strategy]] = dict.fromkeys(KINDS, _ALL_KINDS)
+EQUATION: Mapping[str, Sequence[Strategy]] = {
+    **dict.fromkeys(("linear", "quadratic", "quadratic_surd", "quadratic_complex"), _ALL_KINDS),
+    **dict.fromkeys(("cubic_surd", "cubic_complex", "biquadratic"), _ALL_KINDS),
+}
 
 
 NUMBERS: Mapping[str, str] = {

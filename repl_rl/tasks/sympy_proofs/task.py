@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -54,14 +54,14 @@ class SympyProofs:
         rng = random.Random(f"{seed}/{split}")
         families = self.choice.families_of(split)
         turns = itertools.cycle(families)
-        weights = [self.choice.weight(family) for family in families]
+        weights = [self.choice.weights.get(family, 1.0) for family in families]
         while True:
             is_even = len(set(weights)) == 1
             family = next(turns) if is_even else rng.choices(families, weights)[0]
             tiers = [tier for tier in FAMILIES[family].tiers if tier in self.choice.tiers]
             # One tier takes no random number: sequences of tier 1 alone stay what they are.
             tier = tiers[0] if len(tiers) == 1 else rng.choice(tiers)
-            yield draw(Cell(family=family, tier=tier), split, rng)[0]
+            yield draw(Cell(family=family, tier=tier), split, rng)
 
     def _frozen(self) -> Iterator[Problem]:
         """Yield the frozen problems of the chosen cells, which take turns."""
@@ -76,7 +76,7 @@ class SympyProofs:
 
     def problem(self, cell: Cell, split: Split, *, seed: int) -> Problem:
         """One of a cell; the same for the same seed."""
-        return drawn_at(cell, split, seed)[0]
+        return draw(cell, split, random.Random(f"{seed}/{split}/{cell}"))
 
     def grade(self, problem: Problem, submission: str) -> Verdict:
         """Judge `submission` by the rule that made the problem; never evaluates it."""
@@ -106,7 +106,7 @@ class Known(msgspec.Struct, frozen=True):
     frozen: dict[str, tuple[int, ...]]
     """Seeds of held-out problems by cell; from tier 2 on no call alone solves one."""
     digest: str
-    """Digest of all problems of `frozen`: see `digest_of`."""
+    """Digest of all problems of `frozen`, by which a test tells a change of them."""
 
 
 @cache
@@ -115,46 +115,29 @@ def known() -> Known:
     return msgspec.json.decode(path.read_bytes(), type=Known)
 
 
-def digest_of(problems: Iterable[Problem]) -> str:
-    """16 hex digits of what is asked, and of the answers."""
-    digest = hashlib.blake2b(digest_size=8)
-    for one in problems:
-        digest.update("\n".join([*one.setup, one.statement, one.meta["answer"], ""]).encode())
-    return digest.hexdigest()
-
-
 def split_of(question: str) -> Split:
     """The side of the wall that `question` stands on, whatever the seed."""
     bucket = hashlib.blake2b(question.encode(), digest_size=8, person=b"split").digest()
     return Split.HELD_OUT if bucket[0] % HELD_OUT_ONE_IN == 0 else Split.TRAIN
 
 
-def drawn_at(cell: Cell, split: Split, seed: int) -> tuple[Problem, Draft]:
-    """Draw a problem, always the same for a seed: see `draw`."""
-    return draw(cell, split, random.Random(f"{seed}/{split}/{cell}"))
-
-
-def draw(cell: Cell, split: Split, rng: random.Random) -> tuple[Problem, Draft]:
-    """A problem of a cell on one side of the split, and the draft that it was made of."""
-    rules = _rules(cell, split)
-    while True:
-        kind = rng.choice(tuple(rules))
-        draft = rules[kind].draft(rng, cell.tier)
-        points = f"{rng.getrandbits(64):016x}"
-        if rules[kind].is_held_out or split_of(_asked(draft)) is split:
-            return _problem(cell, kind, rules[kind], draft, points), draft
-
-
-def _rules(cell: Cell, split: Split) -> dict[str, Rule]:
-    """Rules that make problems of this cell for this side; some make no training problems."""
-    return {
+def draw(cell: Cell, split: Split, rng: random.Random) -> Problem:
+    """A problem of a cell on one side of the split."""
+    # Some rules make no training problems.
+    rules = {
         name: rule
         for name, rule in FAMILIES[cell.family].rules_at(cell.tier).items()
         if not (rule.is_held_out and split is Split.TRAIN)
     }
+    while True:
+        kind = rng.choice(tuple(rules))
+        draft = rules[kind].draft(rng, cell.tier)
+        points = f"{rng.getrandbits(64):016x}"
+        if rules[kind].is_held_out or split_of(_identifying_text(draft)) is split:
+            return _problem(cell, kind, rules[kind], draft, points)
 
 
-def _asked(draft: Draft) -> str:
+def _identifying_text(draft: Draft) -> str:
     """All that tells one problem from another. The form is no part of it: a clearer word there
     moves no problem across the split."""
     return "\n".join([*draft.setup, draft.question])
@@ -172,7 +155,7 @@ def _problem(cell: Cell, kind: str, rule: Rule, draft: Draft, points: str) -> Pr
     if draft.solution:
         meta["solution"] = "\n".join(draft.solution)
     return Problem(
-        id=hashlib.blake2b(_asked(draft).encode(), digest_size=6).hexdigest(),
+        id=hashlib.blake2b(_identifying_text(draft).encode(), digest_size=6).hexdigest(),
         statement=f"{draft.question}\nAnswer: {draft.form}.",
         meta=meta,
         setup=draft.setup,

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 def row(tmp_path: Path, problem: str, answer: str, **columns: str) -> Problem:
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps({"problem": problem, "answer": answer, **columns}))
-    source = Source(name=path.name, place=str(path), rows=read_rows(path))
+    source = Source(name=path.name, location=str(path), rows=read_rows(path))
     (one,) = (p for side in read(source, DataConfig(held_out=1)).sides.values() for p in side)
     return one
 

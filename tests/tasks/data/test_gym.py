@@ -330,7 +330,7 @@ def test_a_score_that_takes_nonsense_for_right_is_named_before_anything_begins(
 ) -> None:
     task = load_task(f"reasoning-gym:{family}")[0]
     assert isinstance(task, StoredTask)
-    assert task.read().said.endswith(f"; its score takes {taken!r} for right where it is wrong")
+    assert task.read().summary.endswith(f"; its score takes {taken!r} for right where it is wrong")
 
 
 def test_a_score_that_calls_its_own_answers_wrong_is_refused(

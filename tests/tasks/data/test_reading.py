@@ -22,7 +22,7 @@ Values = dict[str, Any]
 
 def reading(rows: Sequence[Values], **data: Any) -> Reading:
     made = [DataRow(f"a.jsonl:{number}", values) for number, values in enumerate(rows, 1)]
-    source = Source(name="a.jsonl", place="/there/a.jsonl", rows=made)
+    source = Source(name="a.jsonl", location="/there/a.jsonl", rows=made)
     return read(source, DataConfig(**data))
 
 
@@ -72,7 +72,7 @@ def test_columns_go_by_the_names_that_data_sets_use(row: Values) -> None:
 
 def test_what_was_taken_is_said_in_a_line() -> None:
     row = {"prompt": "1 + 1?", "reward_model": {"ground_truth": "2"}, "data_source": "s"}
-    assert reading([row], held_out=1.0).said == (
+    assert reading([row], held_out=1.0).summary == (
         "a.jsonl: problems 1, held out 1; statement 'prompt', answer "
         "'reward_model.ground_truth', family 'data_source'; graded by integer 1"
     )
@@ -199,7 +199,7 @@ def test_an_answer_that_cannot_be_read_refuses_its_row() -> None:
         [*rows_of(3), {"problem": "What?", "answer": "one half", "id": "4"}], grader="integer"
     )
     assert sum(map(len, found.sides.values())) == 3
-    assert found.said.endswith("; refused answers 1: a.jsonl:4 'one half' (no integer)")
+    assert found.summary.endswith("; refused answers 1: a.jsonl:4 'one half' (no integer)")
     assert found.record.endswith(", 3 of 4 rows taken, 1 refused")
 
 
@@ -221,7 +221,7 @@ def test_a_row_without_one_answer_is_refused_wherever_it_stands(
     rows.insert(place, {"problem": "3?", "answer": answer})
     found = reading(rows)
     assert sum(map(len, found.sides.values())) == 2
-    assert found.said.endswith(f"; refused answers 1: a.jsonl:{place + 1} {shown!r} ({why})")
+    assert found.summary.endswith(f"; refused answers 1: a.jsonl:{place + 1} {shown!r} ({why})")
 
 
 # Rows as public data sets have them
@@ -313,7 +313,7 @@ def test_a_number_is_the_choice_of_that_place_from_0_on() -> None:
 )
 def test_a_number_that_may_be_a_place_or_a_text_refuses_its_row(answer: str, why: str) -> None:
     asked = {"question": "Which?", "choices": ["2", "3", "1"], "answer": answer}
-    said = reading([asked, *rows_with_question(2)]).said
+    said = reading([asked, *rows_with_question(2)]).summary
     assert said.endswith(f"; refused answers 1: a.jsonl:1 '{answer}' ({why})")
 
 
@@ -325,7 +325,7 @@ def test_numbers_are_places_where_some_of_them_are_no_text() -> None:
     ]
     assert [one.meta["value"] for one in problems(rows)] == ["B", "D"]
     by_text = [rows[0], {"question": "c?", "choices": ["5", "7"], "answer": "7"}]
-    assert reading(by_text).said.endswith("(more than one of the 4 choices)")
+    assert reading(by_text).summary.endswith("(more than one of the 4 choices)")
 
 
 def rows_with_question(count: int) -> list[Values]:
@@ -342,13 +342,13 @@ def test_where_no_answer_can_be_read_the_first_is_named() -> None:
 def test_a_text_that_comes_again_is_one_problem() -> None:
     found = reading([*rows_of(2), *rows_of(2)])
     assert sum(map(len, found.sides.values())) == 2
-    assert found.said.endswith("; repeated texts left out 2")
+    assert found.summary.endswith("; repeated texts left out 2")
 
 
 def test_a_text_with_another_answer_is_refused_and_named() -> None:
     found = reading([*rows_of(2), {**rows_of(1)[0], "answer": "1234", "id": "other"}])
     assert sum(map(len, found.sides.values())) == 2
-    assert found.said.endswith(
+    assert found.summary.endswith(
         "; refused answers 1: a.jsonl:3 '1234' (a.jsonl:1 answers the same text otherwise)"
     )
     assert found.record.endswith(", 2 of 3 rows taken, 1 refused")

@@ -44,7 +44,7 @@ def problems(task: StoredTask) -> list[Problem]:
 def test_every_row_is_taken_or_named(task: StoredTask, problems: list[Problem]) -> None:
     assert len(problems) == 256 - WITHOUT_A_VALUE
     assert task.read().record.endswith(f"{len(problems)} of 256 rows taken, 6 refused")
-    assert "; refused answers 6: compmath_test.jsonl:" in task.read().said
+    assert "; refused answers 6: compmath_test.jsonl:" in task.read().summary
 
 
 def test_no_statement_asks_for_a_box(problems: list[Problem]) -> None:

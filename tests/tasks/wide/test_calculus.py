@@ -9,7 +9,6 @@ import pytest
 
 import rule_kit as kit
 from repl_rl.records import Problem
-from repl_rl.tasks.sympy_proofs.family import Draft
 from repl_rl.tasks.sympy_proofs.wide.calculus import RULES
 
 pytestmark = pytest.mark.slow
@@ -20,11 +19,11 @@ def play(interpreter: Any) -> kit.Play:
     return lambda script: cast(str | None, interpreter.play(script).submission)
 
 
-def finds(play: kit.Play, name: str, draft: Draft) -> bool:
-    """Return whether its solution is proved to be its answer."""
-    submission = kit.played(play, draft, draft.solution)
+def finds(play: kit.Play, name: str, drawn: Problem, answer: str) -> bool:
+    """Return whether its solution is proved to be this answer."""
+    submission = kit.played(play, drawn)
     assert submission is not None
-    return kit.is_proved(RULES[name], problem(draft.answer), submission)
+    return kit.is_proved(RULES[name], problem(answer), submission)
 
 
 def problem(answer: str, **facts: str) -> Problem:
@@ -34,17 +33,18 @@ def problem(answer: str, **facts: str) -> Problem:
 def test_a_circle_bends_as_it_does(play: kit.Play) -> None:
     # y = sqrt(25 - x**2) is 4 at 3, and its second derivative is -25/y**3.
     drawn = kit.drawn(kit.Case("calculus", "implicit", 2), 60)
-    draft = next(draft for _, draft in drawn if " x = 3 " in draft.question)
+    at_3 = next(problem for problem in drawn if " x = 3 " in problem.statement)
     setup = ("y = symbols('y')", "f = x**2 + y**2 - 25")
-    assert finds(play, "implicit", replace(draft, setup=setup, answer="(4, -25/64)"))
+    assert finds(play, "implicit", replace(at_3, setup=setup), "(4, -25/64)")
 
 
 def test_an_inverse_has_the_derivatives_of_the_chain_rule(play: kit.Play) -> None:
     # f = x**5 + x is 2 at 1, with derivatives 6, 20, 60: (3*400 - 6*60)/6**5 = 35/324.
-    _, draft = next(kit.drawn(kit.Case("calculus", "inverse", 3), 1))
-    solution = ("r = [s for s in solve(f - 2, x) if s.is_Integer][0]", *draft.solution[1:])
-    by_hand = replace(draft, setup=("f = x**5 + x",), solution=solution)
-    assert finds(play, "inverse", replace(by_hand, answer="(1/6, -5/54, 35/324)"))
+    drawn = next(kit.drawn(kit.Case("calculus", "inverse", 3), 1))
+    first = "r = [s for s in solve(f - 2, x) if s.is_Integer][0]"
+    solution = "\n".join([first, *kit.solution_of(drawn)[1:]])
+    by_hand = replace(drawn, setup=("f = x**5 + x",), meta={"solution": solution})
+    assert finds(play, "inverse", by_hand, "(1/6, -5/54, 35/324)")
 
 
 def test_a_primitive_is_no_integral_and_a_restated_one_is_not_read() -> None:

@@ -75,8 +75,8 @@ def test_integers_between_irrational_roots_are_counted() -> None:
 
 def test_no_small_fractions_find_the_least_value_of_means() -> None:
     places = {Fraction(i, j) for i in range(1, 16) for j in range(1, 9)}
-    for problem, draft in kit.drawn(kit.Case("inequality", "means", 2), 6):
-        (_, f) = draft.setup
+    for problem in kit.drawn(kit.Case("inequality", "means", 2), 6):
+        (_, f) = problem.setup
         value = sympy.lambdify(("x", "y"), sympy.sympify(f.removeprefix("f = ")))
         found = min(value(x, y) for x in places for y in places)
         assert found > Fraction(problem.meta["answer"])

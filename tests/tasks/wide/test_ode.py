@@ -9,7 +9,7 @@ import sympy
 
 import rule_kit as kit
 from repl_rl.records import Problem
-from repl_rl.tasks.sympy_proofs.wide.modes import at_zero, combined, shown, slope, total
+from repl_rl.tasks.sympy_proofs.wide.modes import at_zero, combined, slope, spelled, total
 from repl_rl.tasks.sympy_proofs.wide.ode import RULES
 
 pytestmark = pytest.mark.slow
@@ -18,12 +18,12 @@ pytestmark = pytest.mark.slow
 def test_a_sum_of_modes_has_the_derivative_that_sympy_finds() -> None:
     # (3*exp(2*x) - 4*sin(5*x) + 2*cos(x) + x + 7)' = 6*exp(2*x) - 20*cos(5*x) - 2*sin(x) + 1
     y = total([("exp", 2, 3), ("sin", 5, -4), ("cos", 1, 2), ("x", 1, 1), ("exp", 0, 7)])
-    assert shown(slope(y)) == "6*exp(2*x) - 20*cos(5*x) - 2*sin(1*x) + 1"
+    assert spelled(slope(y)) == "6*exp(2*x) - 20*cos(5*x) - 2*sin(1*x) + 1"
     assert at_zero(y) == 12
     assert combined((1, y), (-1, y)) == {}
-    assert shown({}) == "0"
+    assert spelled({}) == "0"
     x = sympy.Symbol("x")
-    assert sympy.sympify(shown(y)).diff(x) == sympy.sympify(shown(slope(y)))
+    assert sympy.sympify(spelled(y)).diff(x) == sympy.sympify(spelled(slope(y)))
     assert at_zero(slope(y)) == Fraction(-13)
 
 

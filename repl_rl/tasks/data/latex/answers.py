@@ -48,18 +48,18 @@ _IDENTIFIER = re.compile(r"[A-Za-z]\w*")
 
 def readings(text: str) -> list[str]:
     """The meanings of a gold answer, the likeliest first, as text for `grading.parse`."""
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     why = ""
     for atoms, mode in itertools.product(_variants(text.strip()), _MODES):
         try:
-            found |= dict.fromkeys(_Answer(mode).readings(atoms))
+            texts |= dict.fromkeys(_Answer(mode).readings(atoms))
         except RecursionError:
             why = why or "nested too deep"
         except ValueError as error:
             why = why or str(error)
-    if not found:
+    if not texts:
         raise ValueError(why or "no answer is left of it")
-    return list(itertools.islice(found, MAX_READINGS))
+    return list(itertools.islice(texts, MAX_READINGS))
 
 
 _MODES = [
@@ -70,17 +70,17 @@ _MODES = [
 
 def _variants(text: str) -> list[Atoms]:
     """Read commas between digits as parts of numbers, and as commas; 2e-5 as a number, and not."""
-    found: list[Atoms] = []
+    variants: list[Atoms] = []
     for spelled in dict.fromkeys((text, _POWER_OF_TEN.sub(r"\1 ", text))):
         split_up = atoms_of(spelled)
         has_zeros = any(one.kind == "number" and re.match(r"0\d", one.text) for one in split_up)
-        found.append(atoms_of(spelled, join_commas=True))
-        if not has_zeros and split_up != found[-1]:
-            found.append(split_up)
-    return found
+        variants.append(atoms_of(spelled, join_commas=True))
+        if not has_zeros and split_up != variants[-1]:
+            variants.append(split_up)
+    return variants
 
 
-def _bare(atoms: Atoms) -> Atoms:
+def _unwrapped(atoms: Atoms) -> Atoms:
     """Without what surrounds an answer: braces, a font, a period."""
     while atoms:
         last, first = atoms[-1], atoms[0]
@@ -109,7 +109,7 @@ class _Answer:
 
     def readings(self, atoms: Atoms) -> Iterator[str]:
         """Meanings of a whole answer, or of what stands behind its name. Raises ValueError."""
-        atoms = _bare(atoms)
+        atoms = _unwrapped(atoms)
         if not atoms:
             raise ValueError("no answer is left of it")
         if (choice := _choice(atoms)) is not None:
@@ -127,10 +127,10 @@ class _Answer:
         """The letter, and what stands behind it as far as that can be read."""
         yield f"'{letter}'"
         try:
-            found = list(self.readings(value))
+            values = list(self.readings(value))
         except ValueError:
             return
-        yield from found
+        yield from values
 
     # Relations
 
@@ -146,22 +146,22 @@ class _Answer:
         elif all(one.is_inequality for one in relations):
             if others and not word:
                 raise ValueError("relations with nothing but a comma between them")
-            found = [condition(one, self._text) for one in relations]
+            conditions = [condition(one, self._text) for one in relations]
             name = "Or" if word == "or" else "And"
-            yield f"{name}({', '.join(found)})" if others else found[0]
+            yield f"{name}({', '.join(conditions)})" if others else conditions[0]
         else:
             raise ValueError("a condition beside a value")
 
     def _equations(self, relations: Sequence[Relation], word: str) -> Iterator[str]:
         """x = 1; x = y = 1; x = 1, x = 2; x = 1, y = 2."""
-        found = [named(one) for one in relations]
-        if len(found) == 1:
-            yield from self.readings(found[0][1])
-            yield from self._equation(*found[0])
+        equations = [named(one) for one in relations]
+        if len(equations) == 1:
+            yield from self.readings(equations[0][1])
+            yield from self._equation(*equations[0])
             return
-        if any(len(names) > 1 for names, _ in found):
+        if any(len(names) > 1 for names, _ in equations):
             raise ValueError("several equations, one of them with several names")
-        names, values = [one[0] for one, _ in found], [value for _, value in found]
+        names, values = [one[0] for one, _ in equations], [value for _, value in equations]
         is_one = len(set(names)) == 1
         if is_one or {name.partition("_")[0] for name in names} in ({one} for one in _ROOTS):
             yield from self._listed(values, word)
@@ -197,9 +197,9 @@ class _Answer:
         mappings: list[str] = []
         orders = set()
         for alternative in alternatives:
-            found = [named(relation(one)) for one in split(alternative, (*_COMMAS, "and"))]
-            names = [name for one, _ in found for name in one]
-            values = [value for _, value in found]
+            equations = [named(relation(one)) for one in split(alternative, (*_COMMAS, "and"))]
+            names = [name for one, _ in equations for name in one]
+            values = [value for _, value in equations]
             if len(names) != len(values) or len(set(names)) != len(names):
                 raise ValueError("a system with several names for one value")
             orders.add(tuple(names))
@@ -211,14 +211,14 @@ class _Answer:
         if mappings:
             yield f"[{', '.join(mappings)}]"
 
-    def _membership(self, found: Relation) -> Iterator[str]:
+    def _membership(self, membership: Relation) -> Iterator[str]:
         """An unknown in a set: the set, and what it says of the unknown."""
-        left, right = found.sides
+        left, right = membership.sides
         if not name_of(left):
             raise ValueError("a set of what is no unknown")
-        found_region = region(_bare(right), self._several)
-        yield found_region.text
-        if (unknown := unknown_of(left)) and (text := found_region.condition(unknown)):
+        members = region(_unwrapped(right), self._several)
+        yield members.text
+        if (unknown := unknown_of(left)) and (text := members.condition(unknown)):
             yield text
 
     # Lists and single values
@@ -226,7 +226,7 @@ class _Answer:
     def _listed(self, parts: Sequence[Atoms], word: str = "") -> Iterator[str]:
         """Answers between commas: in this order, or as a set where none is repeated."""
         if len(parts) == 1:
-            yield from self._one(_bare(parts[0]))
+            yield from self._one(_unwrapped(parts[0]))
             return
         units = {unit.rstrip("s") for part in parts if (unit := self._quantity(part)[1])}
         if len(units) > 1:
@@ -244,8 +244,8 @@ class _Answer:
 
     def _one(self, atoms: Atoms) -> Iterator[str]:
         """A part that is no list."""
-        if (found := _described(atoms)) is not None:
-            yield from self._built(*found)
+        if (described := _described(atoms)) is not None:
+            yield from self._built(*described)
         elif is_region(atoms):
             yield region(atoms, self._several).text
         elif _is_tuple(atoms):
@@ -276,15 +276,16 @@ class _Answer:
         if any(unknown_of(name) not in map(unknown_of, relation(part).sides) for part in parts):
             raise ValueError("a condition on something else")
         if len(parts) > 1 or relation(described).is_inequality:
-            found = [condition(relation(part), self._text) for part in parts]
+            conditions = [condition(relation(part), self._text) for part in parts]
             name_of_all = "Or" if joint(described) == "or" else "And"
-            yield f"{name_of_all}({', '.join(found)})" if len(found) > 1 else found[0]
+            several = f"{name_of_all}({', '.join(conditions)})"
+            yield several if len(conditions) > 1 else conditions[0]
         else:
             yield from self._membership(relation(described))
 
     def _several(self, atoms: Atoms) -> list[str]:
         r"""The texts of a part's values: one, but where \pm makes two of it."""
-        atoms = _bare(atoms)
+        atoms = _unwrapped(atoms)
         if is_region(atoms):
             return [region(atoms, self._several).text]
         if _is_tuple(atoms):
@@ -302,10 +303,10 @@ class _Answer:
         return list(dict.fromkeys(texts))
 
     def _single(self, atoms: Atoms) -> str:
-        (found, *more) = self._several(atoms)
+        (text, *more) = self._several(atoms)
         if more:
             raise ValueError("several values where one is expected")
-        return found
+        return text
 
     def _element(self, atoms: Atoms) -> list[str]:
         """Element of a tuple: an angle there may be meant in radians."""
@@ -317,7 +318,7 @@ class _Answer:
         return expression(atoms, self.mode)
 
     def _quantity(self, atoms: Atoms) -> tuple[Atoms, str]:
-        return without_unit(_bare(atoms), letters_are_units=self.mode.letters_are_units)
+        return without_unit(_unwrapped(atoms), letters_are_units=self.mode.letters_are_units)
 
 
 def _in_any_order(spelled: Sequence[str]) -> Iterator[str]:
@@ -329,17 +330,17 @@ def _in_any_order(spelled: Sequence[str]) -> Iterator[str]:
 def _choice(atoms: Atoms) -> tuple[str, Atoms] | None:
     r"""(C, 12) of \textbf{(C)}\ 12 and (C) 12."""
     first, rest = atoms[0], atoms[1:]
-    if first.kind == "text" and (found := _CHOICE.fullmatch(first.text)):
-        return found[1] or found[2], rest
+    if first.kind == "text" and (match := _CHOICE.fullmatch(first.text)):
+        return match[1] or match[2], rest
     if first.kind == "text" and first.font in PROSE and rest and re.fullmatch("[A-J]", first.text):
         return first.text, rest
     spelled = "".join(one.text for one in atoms[:3])
-    if found := _CHOICE.fullmatch(spelled):
+    if match := _CHOICE.fullmatch(spelled):
         rest = atoms[3:]
         if rest and rest[0].text in ("-", "+"):
             raise ValueError("a choice in front of a number, or a term of a sum")
         if not rest or rest[0].kind != "mark" or rest[0].text == "$":
-            return found[1], rest
+            return match[1], rest
     return None
 
 
@@ -351,7 +352,7 @@ def _system_of(atoms: Atoms) -> Atoms | None:
         return None
     if inside[0].text != ("array" if is_brace else "cases"):
         return None
-    rows = [_bare(row) for row in inside[0].parts]
+    rows = [_unwrapped(row) for row in inside[0].parts]
     if not all(map(has_relation, rows)):
         raise ValueError("rows that are no equations")
     comma = Atom("mark", ",")
@@ -360,7 +361,7 @@ def _system_of(atoms: Atoms) -> Atoms | None:
 
 def _systems_of(atoms: Atoms) -> list[Atoms] | None:
     """Return what `or` parts, where commas part equations inside of that."""
-    alternatives = [_bare(one) for one in split(atoms, ("or",))]
+    alternatives = [_unwrapped(one) for one in split(atoms, ("or",))]
     if len(alternatives) == 1:
         return None
     systems = [split(one, (*_COMMAS, "and")) for one in alternatives]
@@ -375,9 +376,9 @@ def _described(atoms: Atoms) -> tuple[Atoms, Atoms] | None:
         return None
     inside = atoms[1:-1]
     for sign in (":", "|"):
-        places = [index for index, mark in outside(inside) if mark.text == sign]
-        if len(places) == 1:
-            return inside[: places[0]], inside[places[0] + 1 :]
+        positions = [index for index, mark in outside(inside) if mark.text == sign]
+        if len(positions) == 1:
+            return inside[: positions[0]], inside[positions[0] + 1 :]
     return None
 
 

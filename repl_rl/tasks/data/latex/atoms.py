@@ -81,18 +81,11 @@ _CHARACTERS: Mapping[str, str] = (
     | {"\u00b0": "deg", "\u00b1": "pm", "\u2205": "emptyset"}
     | {one: one for one in "+-*/^_!=<>()[],;:|&'"}
 )
-_UNICODE: Mapping[str, str] = {
-    "\u03c0": r"\pi ",
-    "\u221a": r"\sqrt ",
-    "\u00bd": r"\frac12 ",
-    "\u00bc": r"\frac14 ",
-    "\u00be": r"\frac34 ",
-    "\u00b2": "^{2}",
-    "\u00b3": "^{3}",
-    "\u00a0": " ",
-    "\u2009": " ",
-    "\u202f": " ",
-}
+_UNICODE: Mapping[str, str] = (
+    {"\u03c0": r"\pi ", "\u221a": r"\sqrt ", "\u00b2": "^{2}", "\u00b3": "^{3}"}
+    | {"\u00bd": r"\frac12 ", "\u00bc": r"\frac14 ", "\u00be": r"\frac34 "}
+    | dict.fromkeys("\u00a0\u2009\u202f", " ")
+)
 _GAPS: Mapping[str, Gap] = {
     **dict.fromkeys((",", ":", ";", ">", " ", "enspace", "thinspace"), "thin"),
     **dict.fromkeys(("quad", "qquad"), "wide"),
@@ -233,13 +226,13 @@ def _group(nodes: Sequence[Any]) -> Atom:
 
 
 def _of_characters(characters: str) -> Iterator[Atom | Gap]:
-    for found in _TOKEN.finditer(characters):
-        text = found[0]
-        if found.lastgroup == "blank":
+    for token in _TOKEN.finditer(characters):
+        text = token[0]
+        if token.lastgroup == "blank":
             yield "blank"
-        elif found.lastgroup == "number":
+        elif token.lastgroup == "number":
             yield Atom("number", text)
-        elif found.lastgroup == "word":
+        elif token.lastgroup == "word":
             yield _word(text)
         elif text == ".":
             yield Atom("mark", ".")
@@ -306,30 +299,30 @@ def _text(nodes: Sequence[Any], font: str) -> Atom:
     """Atom of a text with what it says; formulas and formula fonts also have atoms."""
     if len(nodes) == 1 and isinstance(nodes[0], LatexGroupNode):
         nodes = nodes[0].nodelist
-    said = "".join(_said(node) for node in nodes)
+    spelled = "".join(_plain_text(node) for node in nodes)
     try:
         inside: Atoms = _numbered(tuple(_flat(nodes)))
     except ValueError:
         inside = ()
     if len(inside) == 1 and inside[0].kind == "command":
         return inside[0]  # \operatorname{arcsin}, \mathrm{sin}
-    words = " ".join(said.split())
+    words = " ".join(spelled.split())
     if words.strip(", ").lower() in ("or", "and"):
         return Atom("mark", words.strip(", ").lower())
     return Atom("text", words, parts=(inside,), font=font)
 
 
-def _said(node: Any) -> str:
+def _plain_text(node: Any) -> str:
     match node:
         case LatexCharsNode(chars=chars):
             return str(chars).replace("~", " ")
         case LatexGroupNode(nodelist=inside) | LatexMathNode(nodelist=inside):
-            return "".join(map(_said, inside))
+            return "".join(map(_plain_text, inside))
         case LatexMacroNode(macroname=name, nodeargd=given):
             if name in _GAPS:
                 return "" if _GAPS[name] == "negative" else " "
             if name in PROSE or name in FONTS:
-                return "".join(_said(one) for one in given.argnlist if one) if given else ""
+                return "".join(_plain_text(one) for one in given.argnlist if one) if given else ""
             if name in _MARKS and not str(_MARKS[name]).isalpha():
                 return _MARKS[name]
     return str(node.latex_verbatim())
@@ -361,7 +354,7 @@ def _of_environment(node: Any) -> Atom:
 
 def _numbered(atoms: Atoms, *, join_commas: bool = False) -> Atoms:
     """Join the groups of a number, read repeated digits, and make degrees one mark."""
-    found: list[Atom] = []
+    numbered: list[Atom] = []
     index, depth = 0, 0
     while index < len(atoms):
         atom = atoms[index]
@@ -375,8 +368,8 @@ def _numbered(atoms: Atoms, *, join_commas: bool = False) -> Atoms:
             atom, index = Atom("mark", "deg", gap=atom.gap), index + 1
         elif atom.kind == "mark":
             depth += (atom.text in ("(", "[", "{")) - (atom.text in (")", "]", "}"))
-        found.append(atom)
-    return tuple(found)
+        numbered.append(atom)
+    return tuple(numbered)
 
 
 def _number(atoms: Atoms, start: int, *, join_commas: bool) -> tuple[int, Atom]:

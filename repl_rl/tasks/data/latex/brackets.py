@@ -31,9 +31,9 @@ def outside(atoms: Atoms) -> Iterator[tuple[int, Atom]]:
 
 def split(atoms: Atoms, marks: Collection[str]) -> list[Atoms]:
     """Parts between these marks; a comma in front of `or` and `and` parts nothing by itself."""
-    places = [(index, atom.text) for index, atom in outside(atoms) if atom.text in marks]
+    positions = [(index, atom.text) for index, atom in outside(atoms) if atom.text in marks]
     parts, start = [], 0
-    for index, mark in [*places, (len(atoms), "")]:
+    for index, mark in [*positions, (len(atoms), "")]:
         part = atoms[start:index]
         is_word_behind_comma = mark in ("or", "and") and start and atoms[start - 1].text == ","
         if part or not is_word_behind_comma:
@@ -46,10 +46,10 @@ def split(atoms: Atoms, marks: Collection[str]) -> list[Atoms]:
 
 def joint(atoms: Atoms) -> str:
     """`or`, `and`, or neither. Raises ValueError for both."""
-    found = {atom.text for _, atom in outside(atoms)} & {"or", "and"}
-    if len(found) > 1:
+    words = {atom.text for _, atom in outside(atoms)} & {"or", "and"}
+    if len(words) > 1:
         raise ValueError("`and` beside `or`")
-    return "".join(found)
+    return "".join(words)
 
 
 def is_enclosed(atoms: Atoms) -> bool:
@@ -69,9 +69,9 @@ def is_enclosed(atoms: Atoms) -> bool:
 
 def flattened(atoms: Sequence[Atom]) -> list[Atom]:
     """All atoms, those inside of others too."""
-    found = []
+    flat = []
     for atom in atoms:
-        found.append(atom)
+        flat.append(atom)
         for part in atom.parts:
-            found += flattened(part)
-    return found
+            flat += flattened(part)
+    return flat

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from repl_rl.tasks.data.latex.atoms import FUNCTIONS, Atom, Atoms, value_of
@@ -39,9 +38,7 @@ _INVERSE = {
     name: f"a{name}" for name in (*_TRIGONOMETRIC, "sinh", "cosh", "tanh", "coth", "sech", "csch")
 }
 _OF_LETTERS = {"Gamma": "gamma", "zeta": "zeta"}
-_APPLIED = frozenset(
-    (*("f", "g", "phi", "varphi", "psi", "sigma", "tau", "mu", "Phi", "Psi", "Delta"),)
-)
+_APPLIED = ("f", "g", "phi", "varphi", "psi", "sigma", "tau", "mu", "Phi", "Psi", "Delta")
 """Letters in front of brackets that are functions, not factors. So are capitals."""
 _CHOSEN = frozenset("CPA")
 """C_5^2 counts choices; it is no power."""
@@ -110,10 +107,10 @@ class _Reader:
     def whole(self) -> ast.expr:
         if not self.atoms:
             raise ValueError("nothing where a value is expected")
-        found = self._sum()
+        tree = self._sum()
         if self.index < len(self.atoms):
-            raise ValueError(f"{shown(self.atoms[self.index])} is not read here")
-        return found
+            raise ValueError(f"{described(self.atoms[self.index])} is not read here")
+        return tree
 
     def _inside(self, atoms: Atoms) -> ast.expr:
         return _Reader(atoms, self.mode, has_degrees=self.has_degrees).whole()
@@ -128,16 +125,16 @@ class _Reader:
         return ""
 
     def _peek(self, offset: int = 0) -> Atom | None:
-        place = self.index + offset
-        return self.atoms[place] if place < len(self.atoms) else None
+        index = self.index + offset
+        return self.atoms[index] if index < len(self.atoms) else None
 
     # Sums and products
 
     def _sum(self) -> ast.expr:
-        found = self._signed(self._next("+", "-", "pm"), None)
+        tree = self._signed(self._next("+", "-", "pm"), None)
         while mark := self._next("+", "-", "pm"):
-            found = self._signed(mark, found)
-        return found
+            tree = self._signed(mark, tree)
+        return tree
 
     def _signed(self, mark: str, before: ast.expr | None) -> ast.expr:
         if mark == "pm":
@@ -155,7 +152,8 @@ class _Reader:
         while True:
             if mark := self._next("*", "/"):
                 is_divided = mark == "/"
-                product = ast.BinOp(product, _OPERATORS[mark](), self._signed_factor())
+                operator = ast.Div() if is_divided else ast.Mult()
+                product = ast.BinOp(product, operator, self._signed_factor())
             elif self._is_factor():
                 if is_divided:
                     raise ValueError("a factor behind a quotient, which may belong below")
@@ -170,10 +168,10 @@ class _Reader:
 
     def _first_factor(self) -> ast.expr:
         """A mixed number is one, where no factor stands before it."""
-        if (found := mixed(self.atoms, self.index)) is None:
+        if (mixed_number := mixed(self.atoms, self.index)) is None:
             return self._factor()
-        self.index += found[0]
-        return found[1]
+        self.index += mixed_number[0]
+        return mixed_number[1]
 
     def _is_factor(self) -> bool:
         """Say whether what stands here is multiplied with what stands before it."""
@@ -192,7 +190,7 @@ class _Reader:
 
     def _factor(self) -> ast.expr:
         base = self.atoms[self.index] if self._peek() is not None else None
-        found = self._primary()
+        tree = self._primary()
         is_power = False
         while True:
             if self._next("!"):
@@ -201,16 +199,16 @@ class _Reader:
                 name = "factorial2" if self._next("!") else "factorial"
                 if (atom := self._peek()) is not None and atom.text == "!":
                     raise ValueError("a factorial of a factorial without brackets")
-                found = _call(name, found)
+                tree = _call(name, tree)
             elif self._is_power():
                 if is_power:
                     raise ValueError("a power of a power without brackets")
-                found, is_power = self._power(base, found), True
+                tree, is_power = self._power(base, tree), True
                 self._refuse_function(base)
             elif self.has_degrees and self._next("deg"):
-                found = _times(found, ast.parse("pi/180", mode="eval").body)
+                tree = _times(tree, ast.parse("pi/180", mode="eval").body)
             else:
-                return found
+                return tree
 
     def _is_power(self) -> bool:
         if self._next("^"):
@@ -222,13 +220,13 @@ class _Reader:
             return True
         return False
 
-    def _power(self, base: Atom | None, found: ast.expr) -> ast.expr:
+    def _power(self, base: Atom | None, tree: ast.expr) -> ast.expr:
         exponent = self._exponent()
         is_bracket = base is not None and base.kind in ("mark", "group") and base.text != "infty"
         is_root = _is_numeric(exponent) and not _is_integer(exponent)
-        if is_bracket and is_root and _is_numeric(found) and _is_negative(found):
+        if is_bracket and is_root and _is_numeric(tree) and _is_negative(tree):
             raise ValueError("a root of a negative number, spelled as a power")
-        return ast.BinOp(found, ast.Pow(), exponent)
+        return ast.BinOp(tree, ast.Pow(), exponent)
 
     def _exponent(self) -> ast.expr:
         """A group, or one token; a number is read as long as it is."""
@@ -237,13 +235,13 @@ class _Reader:
         if atom is None:
             raise ValueError("nothing in an exponent")
         if atom.kind == "mark" and atom.text not in ("(", "infty"):
-            raise ValueError(f"{shown(atom)} in an exponent")
+            raise ValueError(f"{described(atom)} in an exponent")
         inside = atom.parts[0] if atom.kind == "group" else (atom,)
         is_index = len(inside) == 3 and _is_bracketed(inside)
         if is_index or [one.text for one in inside] == ["T"]:
             raise ValueError("a derivative, an index or a transpose, which is no power")
-        found = self._primary()
-        return ast.UnaryOp(ast.USub(), found) if sign == "-" else found
+        tree = self._primary()
+        return ast.UnaryOp(ast.USub(), tree) if sign == "-" else tree
 
     # What stands alone
 
@@ -272,7 +270,7 @@ class _Reader:
                 return self._bracketed(atom)
             case "mark" if atom.text == "infty":
                 return ast.Name("oo")
-        raise ValueError(f"{shown(atom)} where a value is expected")
+        raise ValueError(f"{described(atom)} where a value is expected")
 
     def _spell_out(self, atom: Atom) -> None:
         """Put the letters of a product in the place of its word."""
@@ -356,8 +354,8 @@ class _Reader:
         inside = self.atoms[start : self.index - 1]
         if opening.text == "[":
             refuse_rounding(inside)
-        found = self._inside(inside)
-        return _call(_ROUNDED[opening.text], found) if opening.text in _ROUNDED else found
+        tree = self._inside(inside)
+        return _call(_ROUNDED[opening.text], tree) if opening.text in _ROUNDED else tree
 
     # Commands
 
@@ -373,7 +371,7 @@ class _Reader:
                 return self._root(atom)
             case name if name in FUNCTIONS.values():
                 return self._function(name)
-        raise ValueError(f"{shown(atom)} where a value is expected")
+        raise ValueError(f"{described(atom)} where a value is expected")
 
     def _root(self, atom: Atom) -> ast.expr:
         following = self._peek()
@@ -411,10 +409,10 @@ class _Reader:
             if ast.unparse(exponent) != "-1" or name not in _INVERSE:
                 raise ValueError(f"a negative power of {name}")
             name, exponent = _INVERSE[name], None
-        found = _call(name, self._argument(is_angle=name in _TRIGONOMETRIC))
+        tree = _call(name, self._argument(is_angle=name in _TRIGONOMETRIC))
         if base is not None:
-            found = ast.BinOp(found, ast.Div(), _call("log", base))
-        return found if exponent is None else ast.BinOp(found, ast.Pow(), exponent)
+            tree = ast.BinOp(tree, ast.Div(), _call("log", base))
+        return tree if exponent is None else ast.BinOp(tree, ast.Pow(), exponent)
 
     def _argument(self, *, is_angle: bool) -> ast.expr:
         outside, self.has_degrees = self.has_degrees, is_angle
@@ -427,12 +425,12 @@ class _Reader:
         """Read an argument in brackets; or all factors up to the next function, undivided."""
         atom = self._peek()
         if atom is not None and (atom.kind == "group" or atom.text in ("(", "[")):
-            found = self._primary()
+            tree = self._primary()
             following = self._peek()
             is_followed = following is not None and following.kind in ("letter", "word", "group")
             if atom.kind == "group" and is_followed and not _is_bracketed(atom.parts[0]):
                 raise ValueError("a factor behind the argument of a function")
-            return found
+            return tree
         sign = self._next("-")
         argument = self._first_factor()
         while (atom := self._peek()) is not None and self._is_factor():
@@ -450,7 +448,7 @@ class _Reader:
 
 def refuse_rounding(inside: Atoms) -> None:
     """[n/2] is a floor as often: square brackets that group nothing, around an unknown."""
-    is_sum = any(mark.text in ("+", "-", "pm") for place, mark in outside(inside) if place)
+    is_sum = any(mark.text in ("+", "-", "pm") for index, mark in outside(inside) if index)
     if not is_sum and any(one.kind in ("letter", "word") for one in flattened(inside)):
         raise ValueError("square brackets, which may round down")
 
@@ -464,12 +462,9 @@ def letter(name: str) -> ast.expr:
     return ast.Name(name)
 
 
-def shown(atom: Atom) -> str:
+def described(atom: Atom) -> str:
     """Name of an atom in an error."""
     return repr(atom.text or atom.kind)
-
-
-_OPERATORS: dict[str, Callable[[], ast.operator]] = {"*": ast.Mult, "/": ast.Div}
 
 
 def _call(name: str, *arguments: ast.expr) -> ast.expr:

@@ -7,7 +7,6 @@ number may be both, so it is read as both. Within `2\pi r h` nothing is a unit.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from repl_rl.tasks.data.latex.atoms import FUNCTIONS, PROSE, Atom, Atoms
 from repl_rl.tasks.data.latex.brackets import flattened, outside
@@ -17,7 +16,7 @@ _PERCENT = re.compile(r"%|per ?cent|percentage points?", re.IGNORECASE)
 _TEMPERATURE = re.compile(r"(?:deg|degrees?) (?:C|F|K|Celsius|Fahrenheit|Kelvin)", re.IGNORECASE)
 _UPRIGHT = PROSE | {"mathrm", "mathsf", "rm", "sf"}
 """Fonts that tell a unit from an unknown."""
-_MARKS: Mapping[str, str] = {"*": "*", "/": "/", "%": "%", "deg": "deg", "'": "'"}
+_MARKS = ("*", "/", "%", "deg", "'", "^")
 
 
 def without_unit(atoms: Atoms, *, letters_are_units: bool) -> tuple[Atoms, str]:
@@ -34,10 +33,10 @@ def without_unit(atoms: Atoms, *, letters_are_units: bool) -> tuple[Atoms, str]:
 
 
 def _without_dollar(atoms: Atoms) -> tuple[Atoms, str]:
-    for place in (0, 1):
-        is_signed = place == 0 or (bool(atoms) and atoms[0].text in ("-", "+"))
-        if is_signed and len(atoms) > place + 1 and _is_dollar(atoms[place]):
-            return atoms[:place] + atoms[place + 1 :], "$"
+    for index in (0, 1):
+        is_signed = index == 0 or (bool(atoms) and atoms[0].text in ("-", "+"))
+        if is_signed and len(atoms) > index + 1 and _is_dollar(atoms[index]):
+            return atoms[:index] + atoms[index + 1 :], "$"
     if len(atoms) > 1 and _is_dollar(atoms[-1]):
         return atoms[:-1], "$"
     return atoms, ""
@@ -67,9 +66,9 @@ def _may_follow(before: Atoms, behind: Atoms, text: str, letters_are_units: bool
     if any(one.kind == "text" and one.font not in _UPRIGHT for one in behind):
         return False
     is_number = not any(one.kind in ("letter", "word", "text") for one in inside)
-    bare = [one.text for one in behind if one.kind == "letter"]
-    if bare:
-        return letters_are_units and is_number and LETTERS.issuperset(bare)
+    letters = [one.text for one in behind if one.kind == "letter"]
+    if letters:
+        return letters_are_units and is_number and LETTERS.issuperset(letters)
     return is_number or all(
         one.text == "pi" for one in inside if one.kind in ("letter", "word", "text")
     )
@@ -77,14 +76,14 @@ def _may_follow(before: Atoms, behind: Atoms, text: str, letters_are_units: bool
 
 def plain_text(atoms: Atoms) -> str | None:
     """A unit as one would type it; None for what is none."""
-    found = ""
+    text = ""
     for index, atom in enumerate(atoms):
         piece = _piece(atoms, index)
         if piece is None:
             return None
         is_word = atom.kind in ("letter", "word", "text")
-        found += f" {piece}" if is_word and found[-1:].isalnum() else piece
-    return " ".join(found.split())
+        text += f" {piece}" if is_word and text[-1:].isalnum() else piece
+    return " ".join(text.split())
 
 
 def _piece(atoms: Atoms, index: int) -> str | None:
@@ -95,8 +94,6 @@ def _piece(atoms: Atoms, index: int) -> str | None:
         case "number" | "group" if index and atoms[index - 1].text == "^":
             inside = "".join(one.text for one in flattened((atom,)))
             return inside if re.fullmatch(r"-?\d", inside) else None
-        case "mark" if atom.text == "^":
-            return "^"
-        case "mark":
-            return _MARKS.get(atom.text)
+        case "mark" if atom.text in _MARKS:
+            return atom.text
     return None

@@ -20,12 +20,7 @@ Several = Callable[[Atoms], list[str]]
 """The texts of the values of one element."""
 
 _OPERATIONS: Mapping[str, str] = {"cup": "Union", "cap": "Intersection", "setminus": "Complement"}
-_NUMBERS: Mapping[str, str] = {
-    "R": "Reals",
-    "Z": "Integers",
-    "Q": "Rationals",
-    "C": "Complexes",
-}
+_NUMBERS: Mapping[str, str] = {"R": "Reals", "Z": "Integers", "Q": "Rationals", "C": "Complexes"}
 """Not the natural ones, of which nobody knows whether 0 is one."""
 _INFINITE = "oo"
 _MATRICES = ("pmatrix", "bmatrix", "Bmatrix", "matrix", "psmallmatrix", "bsmallmatrix")
@@ -45,8 +40,8 @@ class Region:
     def condition(self, name: str) -> str:
         """Condition on the name: `And(1 < x, x <= 2)`; empty for a set not made of intervals."""
         if self.parts:
-            found = [part.condition(name) for part in self.parts]
-            return f"Or({', '.join(found)})" if all(found) else ""
+            conditions = [part.condition(name) for part in self.parts]
+            return f"Or({', '.join(conditions)})" if all(conditions) else ""
         if self.ends is None:
             return ""
         left, right, is_left_open, is_right_open = self.ends
@@ -150,19 +145,19 @@ def set_text(values: Sequence[str]) -> str:
 
 def matrix(atoms: Atoms, text: Callable[[Atoms], str]) -> Iterator[str] | None:
     """A matrix, with a factor in front or none; None where there is no matrix."""
-    places = [index for index, atom in enumerate(atoms) if atom.kind == "matrix"]
-    if not places:
+    positions = [index for index, atom in enumerate(atoms) if atom.kind == "matrix"]
+    if not positions:
         return None
-    (index, *more) = places
-    before, found, behind = atoms[:index], atoms[index], atoms[index + 1 :]
+    (index, *more) = positions
+    before, atom, behind = atoms[:index], atoms[index], atoms[index + 1 :]
     is_bracketed = bool(before and behind) and is_enclosed((before[-1], behind[0]))
-    if found.text in _IN_BRACKETS and is_bracketed and before[-1].text in "([":
+    if atom.text in _IN_BRACKETS and is_bracketed and before[-1].text in "([":
         before, behind = before[:-1], behind[1:]
-    elif found.text not in _MATRICES:
-        raise ValueError(f"a {found.text} that is no matrix")
+    elif atom.text not in _MATRICES:
+        raise ValueError(f"a {atom.text} that is no matrix")
     if more or behind:
         raise ValueError("a matrix among other terms")
-    return _matrix(found, _factor(before, text), text)
+    return _matrix(atom, _factor(before, text), text)
 
 
 def _factor(before: Atoms, text: Callable[[Atoms], str]) -> str:
@@ -177,9 +172,9 @@ def _factor(before: Atoms, text: Callable[[Atoms], str]) -> str:
     return text(before)
 
 
-def _matrix(found: Atom, factor: str, text: Callable[[Atoms], str]) -> Iterator[str]:
-    cells = [f"({factor})*({text(cell)})" if factor else text(cell) for cell in found.parts]
-    width = found.num_columns
+def _matrix(atom: Atom, factor: str, text: Callable[[Atoms], str]) -> Iterator[str]:
+    cells = [f"({factor})*({text(cell)})" if factor else text(cell) for cell in atom.parts]
+    width = atom.num_columns
     starts = range(0, len(cells), width)
     rows = [f"[{', '.join(cells[start : start + width])}]" for start in starts]
     yield f"Matrix([{', '.join(rows)}])"
@@ -244,8 +239,8 @@ def name_of(atoms: Atoms) -> str:
         return f"({', '.join(names)})" if len(names) > 1 and all(names) else ""
     if len(atoms) == 1 and atoms[0].kind == "text":
         return repr(atoms[0].text)
-    places = [index for index, one in enumerate(atoms) if one.text == "angle"]
-    if places and places[0] <= 1 and all(_spelled(one) for one in atoms[places[0] + 1 :]):
+    positions = [index for index, one in enumerate(atoms) if one.text == "angle"]
+    if positions and positions[0] <= 1 and all(_spelled(one) for one in atoms[positions[0] + 1 :]):
         return "angle"
     if len(atoms) == 1 and atoms[0].text == "overline":
         return name_of(atoms[0].parts[0])
@@ -278,15 +273,15 @@ def _spelled(atom: Atom) -> str:
     return atom.text if atom.kind in ("letter", "word", "number", "mark") else ""
 
 
-def condition(found: Relation, text: Callable[[Atoms], str]) -> str:
+def condition(solved: Relation, text: Callable[[Atoms], str]) -> str:
     """A relation that is solved for an unknown on one of its sides."""
     spelled = []
-    for sign, (left, right) in zip(found.signs, itertools.pairwise(found.sides), strict=True):
+    for sign, (left, right) in zip(solved.signs, itertools.pairwise(solved.sides), strict=True):
         if not (unknown_of(left) or unknown_of(right)):
             raise ValueError("a relation that is not solved for an unknown")
         name = {"=": "Eq", "!=": "Ne"}.get(sign)
         sides = text(left), text(right)
         spelled.append(f"{name}({', '.join(sides)})" if name else f" {sign} ".join(sides))
-    if len(spelled) > 1 and {sign[0] for sign in found.signs} not in ({"<"}, {">"}):
+    if len(spelled) > 1 and {sign[0] for sign in solved.signs} not in ({"<"}, {">"}):
         raise ValueError("relations in several directions")
     return spelled[0] if len(spelled) == 1 else f"And({', '.join(spelled)})"

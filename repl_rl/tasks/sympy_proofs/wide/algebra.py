@@ -40,7 +40,6 @@ def _determinant(rng: random.Random, _: int) -> Draft:
         facts={NAMES: "t"},
         setup=("t = symbols('t')", f"M = Matrix([{matrix}])"),
         solution=("d = M.det()", "submit_final_answer(expand(d))"),
-        one_liners=("M.det()", "det(M)"),
     )
 
 
@@ -64,14 +63,6 @@ def _remainder(rng: random.Random, tier: int) -> Draft:
             "h = f.replace(lambda u: u.is_Pow, lambda u: u.base**(u.exp % m))",
             "r = rem(h, g, x)",
             "submit_final_answer(r)",
-        ),
-        one_liners=(
-            "rem(f, g, x)",
-            "Poly(f, x).rem(Poly(g, x))",
-            "div(f, g, x)[1]",
-            "reduced(f, [g])[1]",
-            "prem(f, g, x)",
-            "simplify(f/g)",
         ),
     )
 
@@ -102,16 +93,6 @@ def _pencil(rng: random.Random, tier: int) -> Draft:
             "u = list((A + r*B).nullspace()[0])",
             "c = next(entry for entry in u if entry != 0)",
             "submit_final_answer([entry/c for entry in u])",
-        ),
-        one_liners=(
-            "(A + t*B).det()",
-            "(A + t*B).nullspace()",
-            "solve((A + t*B).det(), t)",
-            "(B**-1*A).eigenvals()",
-            "(B**-1*A).eigenvects()",
-            "list((B**-1*A).eigenvects()[0][2][0])",
-            "list((B**-1*A).eigenvects()[-1][2][0])",
-            "list((A + t*B).LUdecomposition()[1][-1, :])",
         ),
     )
 
@@ -174,16 +155,6 @@ def _over_pairs(
             "S = prod(p**(e//2) for p, e in sqf_list(Q)[1])",
             "v = (S.diff(x)/S).subs(x, c)",
             "submit_final_answer(v)",
-        ),
-        one_liners=(
-            f"RootSum(f, Lambda(x, 1/(c - {value.replace('a', 'x').replace('b', 'x')})))",
-            "resultant(f, f.subs(x, y), x)",
-            f"({all_pairs}).subs(x, c)",
-            f"1/({all_pairs}).subs(x, c)",
-            f"(diff({all_pairs}, x)/({all_pairs})).subs(x, c)",
-            f"(diff({all_pairs}, x)/({all_pairs})).subs(x, c)/2",
-            f"nsimplify(sum(1/(c - ({value})) for a, b in subsets(nroots(f), 2)))",
-            f"simplify(sum(1/(c - ({value})) for a, b in subsets(list(roots(f, x)), 2)))",
         ),
     )
 
@@ -249,17 +220,6 @@ def _conjugates(rng: random.Random, _: int) -> Draft:
             "e = sqrt(s.LC())",
             "w = e*x + s.coeff_monomial(x)/(2*e)",
             "submit_final_answer([x**2 + p*x + r + w, x**2 + p*x + r - w])",
-        ),
-        one_liners=(
-            "factor(f)",
-            "[u for u, _ in factor_list(f)[1]]",
-            "[u for u, _ in factor_list(f, extension=sqrt(discriminant(f)))[1]]",
-            "[u for u, _ in factor_list(f, extension=[sqrt(2), sqrt(3), sqrt(5)])[1]]",
-            "[u for u, _ in factor_list(f, extension=[sqrt(41), sqrt(43)])[1]]",
-            "[x - u for u in roots(f, x)]",
-            "solve(f, x)",
-            "next(w for w in ([u for u, _ in factor_list(f, extension=sqrt(j))[1]]"
-            " for j in range(2, 40)) if len(w) == 2)",
         ),
     )
 

@@ -43,13 +43,6 @@ def _implicit(rng: random.Random, tier: int) -> Draft:
             f"d = idiff(f, y, x, 2).subs({{x: {a}, y: r}})",
             "submit_final_answer((r, d))",
         ),
-        one_liners=(
-            f"solve(f.subs(x, {a}), y)",
-            f"solve([f, x - {a}], [x, y])",
-            f"idiff(f, y, x, 2).subs(x, {a})",
-            f"(max(solve(f.subs(x, {a}), y)), idiff(f, y, x, 2).subs(x, {a}))",
-            f"[s.diff(x, 2).subs(x, {a}) for s in solve(f, y)]",
-        ),
     )
 
 
@@ -75,13 +68,6 @@ def _median(rng: random.Random, tier: int) -> Draft:
             "I = integrate((p - x)*g, (x, 0, p)) + integrate((x - p)*g, (x, p, 1))",
             "r = [s for s in solve(diff(I, p), p) if 0 < s < 1][0]",
             "submit_final_answer((r, I.subs(p, r)))",
-        ),
-        one_liners=(
-            "integrate(Abs(x - p)*g, (x, 0, 1))",
-            "minimum(integrate(Abs(x - p)*g, (x, 0, 1)), p, Interval(0, 1))",
-            "solve(diff(integrate(Abs(x - p)*g, (x, 0, 1)), p), p)",
-            "(Rational(1, 2), integrate(Abs(x - Rational(1, 2))*g, (x, 0, 1)))",
-            "stationary_points(integrate(Abs(x - p)*g, (x, 0, 1)), p)",
         ),
     )
 
@@ -114,14 +100,6 @@ def _paired(rng: random.Random, tier: int) -> Draft:
             "J = integrate(g.subs(c, v), (x, 0, 1))",
             "submit_final_answer((v, expand(J)))",
         ),
-        one_liners=(
-            "integrate(f, (x, 0, 1))",
-            "solve(integrate(f, (x, 0, 1)), c)",
-            "integrate(g, (x, 0, 1))",
-            "(c, integrate(g, (x, 0, 1)))",
-            "(0, integrate(g.subs(c, 0), (x, 0, 1)))",
-            "(solve(f, c)[0], integrate(g, (x, 0, 1)))",
-        ),
     )
 
 
@@ -137,13 +115,13 @@ def _radical(rng: random.Random, tier: int) -> Draft:
     answer = u(1) * sympy.sqrt(q(1)) - u(0) * sympy.sqrt(q(0))
     if answer == 0:
         return _radical(rng, tier)
-    shown = sympy.expand(top.as_expr())
+    numerator = sympy.expand(top.as_expr())
     return Draft(
         question="Find the integral of f over 0 < x < 1 for p > 0, without unevaluated parts",
         form="an expression in p",
         answer=str(answer),
         facts={NAMES: POSITIVE_P},
-        setup=(BIND_P, f"f = ({shown})/(2*sqrt({q.as_expr()}))"),
+        setup=(BIND_P, f"f = ({numerator})/(2*sqrt({q.as_expr()}))"),
         solution=(
             "t, b = fraction(f)",
             "q = (b/2)**2",
@@ -153,15 +131,6 @@ def _radical(rng: random.Random, tier: int) -> Draft:
             "v = solve(Poly(2*u.diff(x)*q + u*q.diff(x) - t, x).coeffs(), c)",
             "F = u.subs(v)*sqrt(q)",
             "submit_final_answer(F.subs(x, 1) - F.subs(x, 0))",
-        ),
-        one_liners=(
-            "integrate(f, (x, 0, 1))",
-            "integrate(f, x)",
-            "integrate(expand(f), (x, 0, 1))",
-            "integrate(f, (x, 0, 1), manual=True)",
-            "integrate(f, (x, 0, 1), heurisch=True)",
-            "Integral(f, (x, 0, 1)).doit()",
-            "integrate(f, (x, 0, 1), meijerg=True)",
         ),
     )
 
@@ -184,13 +153,6 @@ def _inverse(rng: random.Random, tier: int) -> Draft:
             "d = [f.diff(x, i).subs(x, r) for i in (1, 2, 3)]",
             "g = -d[1]/d[0]**3",
             "submit_final_answer((1/d[0], g, (3*d[1]**2 - d[0]*d[2])/d[0]**5))",
-        ),
-        one_liners=(
-            f"solve(f - ({value}), x)",
-            "[diff(s, x) for s in solve(f - Symbol('y'), x)]",
-            "tuple(idiff(f - Symbol('y'), x, Symbol('y'), i) for i in (1, 2, 3))",
-            f"tuple(diff(1/f, x, i).subs(x, {value}) for i in (1, 2, 3))",
-            f"tuple(1/f.diff(x, i).subs(x, {value}) for i in (1, 2, 3))",
         ),
     )
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import sympy
 
+from repl_rl.grading.equality import wrong
 from repl_rl.grading.parse import Malformed, parse
 from repl_rl.grading.points import is_different
 from repl_rl.records import Problem, Verdict, VerdictKind
@@ -68,12 +69,11 @@ def by_claims(name: str, is_inside: IsInside) -> Callable[[Problem, str], Verdic
             if entry is True:
                 continue
             if not (_is_plain(entry) and is_inside(entry, problem)):
-                evidence = f"{entry} is no exact value of {name}"[:200]
-                return Verdict(kind=VerdictKind.WRONG, method="witness", evidence=evidence)
+                return wrong("witness", f"{entry} is no exact value of {name}"[:200])
             lhs, rhs = (parse(side, symbols=(name,)) for side in (left, right))
             if not is_different(lhs, rhs, {sympy.Symbol(name): entry}):
-                evidence = f"both sides are equal at {entry}, or cannot be told apart"[:200]
-                return Verdict(kind=VerdictKind.WRONG, method="witness", evidence=evidence)
+                evidence = f"both sides are equal at {entry}, or cannot be told apart"
+                return wrong("witness", evidence[:200])
         return Verdict(kind=VerdictKind.PROVED, method="claims")
 
     return grade

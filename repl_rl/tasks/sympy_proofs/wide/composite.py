@@ -45,7 +45,7 @@ class Link:
     text: str
     """`the sum of ...`"""
     value: int
-    found_by: tuple[str, str]
+    steps: tuple[str, str]
     """A line and an expression for the value; those of the links before have run."""
 
 
@@ -186,7 +186,7 @@ def _composite(shape: Callable[[int], Uses]) -> Callable[[random.Random, int], D
             link = LINKS[kind](rng, _given(rng, [known[i] for i in used]))
             known.append(Given(name, link.value))
             stated.append(f"{name} is {link.text}.")
-            solution += [link.found_by[0], f"{name} = {link.found_by[1]}"]
+            solution += [link.steps[0], f"{name} = {link.steps[1]}"]
         modulus = rng.choice(MODULI)
         last, factor = _given(rng, [known[i] for i in uses[-1]]), rng.randint(2, 60)
         answer = f"{factor}*{last.name}**2"

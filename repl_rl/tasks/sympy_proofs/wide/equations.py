@@ -61,13 +61,6 @@ def _critical(rng: random.Random, tier: int) -> Draft:
             "w = [Poly(f.subs(c, v), x).count_roots() for v in s]",
             "submit_final_answer([v for v, i in zip(s, w) if i == m])",
         ),
-        one_liners=(
-            "solve(discriminant(f, x), c)",
-            "[min(real_roots(discriminant(f, x)))]",
-            "[max(real_roots(discriminant(f, x)))]",
-            "solve([f, diff(f, x)], [x, c])",
-            "[u[c] for u in solve([f, diff(f, x)], [x, c], dict=True)]",
-        ),
     )
 
 
@@ -99,12 +92,6 @@ def _common(rng: random.Random, tier: int) -> Draft:
             "s = sorted(set(real_roots(r)))",
             "w = [gcd(f.subs(c, v), g.subs(c, v)) for v in s]",
             "submit_final_answer([v for v, u in zip(s, w) if real_roots(u)])",
-        ),
-        one_liners=(
-            "solve([f, g], [x, c])",
-            "[u[c] for u in solve([f, g], [x, c], dict=True)]",
-            "solve(resultant(f, g, x), c)",
-            "real_roots(resultant(f, g, x))",
         ),
     )
 
@@ -146,13 +133,6 @@ def _symmetric(rng: random.Random, tier: int) -> Draft:
             last,
             "D = diff(P, x)",
             f"submit_final_answer((-D/P).subs(x, {a}))",
-        ),
-        one_liners=(
-            f"solve(e, [{', '.join(names)}])[0]",
-            f"t.subs(solve(e, [{', '.join(names)}], dict=True)[0])",
-            f"simplify(t.subs(solve(e, [{', '.join(names)}], dict=True)[0]))",
-            f"reduced(numer(together(t)), groebner(e, {', '.join(names)}))[1]",
-            "solve([*e, t], t)",
         ),
     )
 

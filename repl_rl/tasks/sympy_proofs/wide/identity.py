@@ -66,7 +66,6 @@ class World:
     """Like a member of this weight, but with the wrong parity: no sum of the basis."""
     solution: tuple[str, ...]
     """Lines that leave the answer as A."""
-    one_liners: tuple[str, ...]
 
 
 def _span(world: World) -> Callable[[random.Random, int], Draft]:
@@ -93,7 +92,6 @@ def _span(world: World) -> Callable[[random.Random, int], Draft]:
                 f"fs = [{', '.join(one.text for one in functions)}]",
             ),
             solution=tuple(line.replace("SIZE", size) for line in world.solution),
-            one_liners=tuple(line.replace("SIZE", size) for line in world.one_liners),
         )
 
     return draft
@@ -171,13 +169,6 @@ def _of_terms(rng: random.Random, weight: int, factor: Callable[[int], Term]) ->
     return product
 
 
-_SUM = "sum(a*g for a, g in zip(symbols('c:SIZE'), basis))"
-_CALLS = (
-    "[simplify(f) for f in fs]",
-    "[expand(f) for f in fs]",
-    f"[solve(f - {_SUM}, symbols('c:SIZE')) for f in fs]",
-    f"[list(solve(f - {_SUM}, symbols('c:SIZE'), dict=True)[0].values()) for f in fs]",
-)
 _BY_COEFFICIENTS = (
     "c, z = symbols('c:SIZE'), symbols('z', positive=True)",
     "E = [(f - sum(a*g for a, g in zip(c, basis))).rewrite(exp) for f in fs]",
@@ -189,16 +180,10 @@ _BY_COEFFICIENTS = (
 
 
 def _exponential_world(make: Callable[[str, int], Term], even: str, odd: str, back: str) -> World:
-    undetermined = f"solve_undetermined_coeffs(f - {_SUM}, symbols('c:SIZE'), x)"
     return World(
         declared="x = symbols('x', real=True)",
         domain="real x",
         solution=tuple(line.replace("BACK", back) for line in _BY_COEFFICIENTS),
-        one_liners=(
-            *_CALLS,
-            f"[list({undetermined}.values()) for f in fs]",
-            "[f.rewrite(exp).expand() for f in fs]",
-        ),
         **_harmonics(make, even, odd),
     )
 
@@ -258,11 +243,6 @@ FIBONACCI = World(
         " for c, d in zip(C, D)]",
         "submit_final_answer(A)",
     ),
-    one_liners=(
-        *_CALLS,
-        "[expand(f.rewrite(sqrt)) for f in fs]",
-        f"[linsolve([(f - {_SUM}).subs(n, t) for t in (1, 2)], symbols('c:SIZE')) for f in fs]",
-    ),
 )
 TRIGONOMETRIC = _exponential_world(_wave, "cos", "sin", "-I*log(z)")
 HYPERBOLIC = _exponential_world(_hyperbolic, "cosh", "sinh", "log(z)")
@@ -290,18 +270,6 @@ def _floors(rng: random.Random, tier: int) -> Draft:
             "N = [mod_inverse(p, q)*(-ceiling(e) - q*b) % q for e, (q, p, b) in zip(E, T)]",
             "submit_final_answer([True if 0 <= e < 1 else w for e, w in zip(E, N)])",
         ),
-        one_liners=(
-            "[simplify(l - r) == 0 for l, r in claims]",
-            "[simplify(l - r) == 0 or 1 for l, r in claims]",
-            "[bool(l.equals(r)) or 1 for l, r in claims]",
-            "[(l - r).subs(n, 0) == 0 or 0 for l, r in claims]",
-            "[(l - r).subs(n, 50) == 0 or 50 for l, r in claims]",
-            "[next((t for t in range(-9, 20) if (l - r).subs(n, t)), True) for l, r in claims]",
-            "[next((t for t in range(10**5) if (l - r).subs(n, t)), True) for l, r in claims]",
-            "[next((t for h in [lambdify(n, l - r, 'math')] for t in range(10**8) if h(t)), True)"
-            " for l, r in claims]",
-            "[solve(l - r, n) for l, r in claims]",
-        ),
     )
 
 
@@ -325,7 +293,7 @@ def _is_integer(value: Any, _: Problem) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Substitution:
     """s = g(x), one to one from a domain of x onto s > 0 or s >= 0."""
 
     domain: str
@@ -339,9 +307,9 @@ class Change:
     back_text: str
 
 
-def _changes(low: int) -> tuple[Change, ...]:
+def _substitutions(low: int) -> tuple[Substitution, ...]:
     return (
-        Change(
+        Substitution(
             domain=f"real x >= {low}",
             low=str(low),
             sign="nonnegative",
@@ -349,7 +317,7 @@ def _changes(low: int) -> tuple[Change, ...]:
             back=lambda s: low + s**2,
             back_text=f"{low} + {{}}**2",
         ),
-        Change(
+        Substitution(
             domain="real x",
             low="",
             sign="positive",
@@ -357,7 +325,7 @@ def _changes(low: int) -> tuple[Change, ...]:
             back=sympy.log,
             back_text="log({})",
         ),
-        Change(
+        Substitution(
             domain="real x >= 1",
             low="1",
             sign="nonnegative",
@@ -370,56 +338,48 @@ def _changes(low: int) -> tuple[Change, ...]:
 
 def _roots(rng: random.Random, tier: int) -> Draft:
     """sqrt(p(s)**2) = p(s) holds where p(s) >= 0; s is a function of x that nobody mentions."""
-    change = rng.choice(_changes(rng.randint(1, 9)))
+    substitution = rng.choice(_substitutions(rng.randint(1, 9)))
     line, answer, facts = draw_claims(
-        rng, lambda truth: _root_claim(rng, truth, change, tier - 3), 3
+        rng, lambda truth: _root_claim(rng, truth, substitution, tier - 3), 3
     )
     return Draft(
-        question=f"Which pairs in claims are equal for all {change.domain}?",
+        question=f"Which pairs in claims are equal for all {substitution.domain}?",
         form="a list with, for each pair, True or an exact x where its sides differ",
         answer=answer,
-        facts={**facts, "low": change.low},
+        facts={**facts, "low": substitution.low},
         setup=("x = symbols('x', real=True)", line),
         solution=(
-            f"s = symbols('s', {change.sign}=True)",
-            f"D = [(l - r).subs(x, {change.back_text.format('s')}) for l, r in claims]",
+            f"s = symbols('s', {substitution.sign}=True)",
+            f"D = [(l - r).subs(x, {substitution.back_text.format('s')}) for l, r in claims]",
             "Q = [[w.base for w in d.atoms(Pow) if w.exp == S.Half] for d in D]",
             "Z = [sorted({z for q in qs for z in real_roots(q) if z >= 0}) for qs in Q]",
             "T = [[(u + v)/2 for u, v in zip(z, z[1:])] for z in Z]",
             "W = [[t for t in ts if d.subs(s, t) != 0] for d, ts in zip(D, T)]",
-            f"A = [{change.back_text.format('w[0]')} if w else True for w in W]",
+            f"A = [{substitution.back_text.format('w[0]')} if w else True for w in W]",
             "submit_final_answer(A)",
         ),
-        one_liners=(
-            "[simplify(l - r) == 0 for l, r in claims]",
-            "[bool(l.equals(r)) or 2 for l, r in claims]",
-            "[simplify(l**2 - r**2) == 0 or 2 for l, r in claims]",
-            "[sqrtdenest(l) == r or 3 for l, r in claims]",
-            "[next((t for t in range(1, 15) if abs(N((l - r).subs(x, t))) > 1e-9), True)"
-            " for l, r in claims]",
-        ),
     )
 
 
-def _root_claim(rng: random.Random, truth: bool, change: Change, count: int) -> Claim:
+def _root_claim(rng: random.Random, truth: bool, substitution: Substitution, count: int) -> Claim:
     """The sum of `count` roots; the first of a false claim is of a square of what can be < 0."""
-    low, high = _gap(rng, change)
-    wanted = [_near(*_gap(rng, change), lift=True) for _ in range(count - 1)]
-    wanted.insert(rng.randrange(count), _near(low, high, lift=truth))
+    low, high = _gap(rng, substitution)
+    polynomials = [_near(*_gap(rng, substitution), lift=True) for _ in range(count - 1)]
+    polynomials.insert(rng.randrange(count), _near(low, high, lift=truth))
     return Claim(
-        left=" + ".join(f"sqrt({change.spell(_product(one, one))})" for one in wanted),
-        right=change.spell([sum(column) for column in zip(*wanted, strict=True)]),
-        witness=None if truth else str(change.back((low + high) / 2)),
+        left=" + ".join(f"sqrt({substitution.spell(_product(one, one))})" for one in polynomials),
+        right=substitution.spell([sum(column) for column in zip(*polynomials, strict=True)]),
+        witness=None if truth else str(substitution.back((low + high) / 2)),
     )
 
 
-def _gap(rng: random.Random, change: Change) -> tuple[Any, Any]:
+def _gap(rng: random.Random, substitution: Substitution) -> tuple[Any, Any]:
     """Two values of s close to each other; no multiple of 1/2 lies between their values of x."""
     while True:
         low = sympy.Rational(rng.randint(13, 36), 12)
         high = low + sympy.Rational(1, rng.randint(12, 40))
-        places = [2 * float(change.back(end)) for end in (low, high)]
-        if math.floor(places[0] - 1e-6) == math.floor(places[1] + 1e-6):
+        doubled = [2 * float(substitution.back(end)) for end in (low, high)]
+        if math.floor(doubled[0] - 1e-6) == math.floor(doubled[1] + 1e-6):
             return low, high
 
 

@@ -32,15 +32,6 @@ FORM = (
 NICE = (-2, -1, 0, 1, 2)
 """No false claim fails where all variables have such values."""
 MAX_SQUARES = 20
-CALLS = (
-    "factor(f)",
-    "solve(f < 0)",
-    "simplify(f)",
-    "[(1, sqrt(f))]",
-    "[(1, factor(f))]",
-    "factor_list(f)[1]",
-    "list(collect(f, x).args)",
-)
 
 
 def grade(problem: Problem, submission: str) -> Verdict:
@@ -100,9 +91,7 @@ def _wrong(evidence: str) -> Verdict:
     return Verdict(kind=VerdictKind.WRONG, method="squares", evidence=evidence[:200])
 
 
-def _draft(
-    f: Any, names: Sequence[str], answer: str, solution: Sequence[str], calls: Sequence[str] = ()
-) -> Draft:
+def _draft(f: Any, names: Sequence[str], answer: str, solution: Sequence[str]) -> Draft:
     listed, symbols = ", ".join(names), " ".join(f"{name}:real" for name in names)
     return Draft(
         question=QUESTION.format(listed),
@@ -111,7 +100,6 @@ def _draft(
         facts={"f": str(f), NAMES: symbols},
         setup=(binding(symbols), f"f = {f}"),
         solution=tuple(solution),
-        one_liners=(*CALLS, *calls),
     )
 
 
@@ -145,14 +133,7 @@ def _form(rng: random.Random, tier: int) -> Draft:
         f"A = {last}",
         "submit_final_answer(A)",
     )
-    listed = ", ".join(names)
-    calls = (
-        f"hessian(f, [{listed}]).LDLdecomposition()",
-        f"hessian(f, [{listed}]).is_positive_definite",
-        f"list(hessian(f, [{listed}]).eigenvals())",
-        f"[[1]*{size}, hessian(f, [{listed}]).eigenvects()][0]",
-    )
-    return _draft(f, names, answer, solution, calls)
+    return _draft(f, names, answer, solution)
 
 
 def _triangle(rng: random.Random, size: int, bound: int) -> Any:
@@ -242,7 +223,6 @@ def _minimum(rng: random.Random, _: int) -> Draft:
         answer=str(c),
         setup=("x = symbols('x', real=True)", f"f = {f}"),
         solution=("m = minimum(f, x)", "submit_final_answer(m)"),
-        one_liners=("minimum(f, x)",),
     )
 
 
@@ -266,18 +246,6 @@ def _integers(rng: random.Random, tier: int) -> Draft:
             "e = [ceiling(t) for t in r]",
             "c = [b - a for a, b in zip(e[::2], e[1::2])]",
             "submit_final_answer(sum(c))",
-        ),
-        one_liners=(
-            "solve(f < 0, x)",
-            "reduce_inequalities(f < 0, x)",
-            "solveset(f < 0, x, S.Reals)",
-            "solveset(f < 0, x, S.Integers)",
-            "len(solveset(f < 0, x, S.Integers))",
-            "len(solve(f, x))",
-            "sum(1 for t in range(-1000, 1000) if f.subs(x, t) < 0)",
-            "solveset(f < 0, x, S.Reals).measure",
-            "floor(solveset(f < 0, x, S.Reals).measure)",
-            "ceiling(solveset(f < 0, x, S.Reals).measure)",
         ),
     )
 
@@ -309,41 +277,34 @@ def _ratio(rng: random.Random, tier: int) -> Draft:
     bases = _triangle(rng, 3, 5).T * sympy.Matrix(symbols)
     f = sum(scale * value * base**2 for value, base in zip(values, bases, strict=True))
     g = sum(scale * base**2 for base in bases)
-    answer = str(min(values))
-    names, plane = ["x", "y", "z"], None
+    listed, where, forms = "x, y, z", "", ("f", "g")
+    bound: tuple[str, ...] = ()
+    restricted: tuple[str, ...] = ()
     if tier > 3:
-        names.append("w")
         plane = W - sum(nonzero(rng, 5) * one for one in symbols)
         # Both change where the plane is left.
         f += plane * sum(nonzero(rng, 9) * one for one in (*symbols, W))
         g += plane * sum(nonzero(rng, 9) * one for one in (*symbols, W))
-    listed = ", ".join(names)
-    bound = [f"{listed} = symbols('{' '.join(names)}', real=True)"]
-    bound += [f"f = {sympy.expand(f)}", f"g = {sympy.expand(g)}"]
-    if plane is not None:
-        bound.append(f"h = {sympy.expand(plane)}")
-    where = f"all real {listed}" + (" with h = 0" if plane is not None else "")
-    restricted = ["s = solve(h, w)[0]", "F, G = f.subs(w, s), g.subs(w, s)"] if plane else []
-    one, other = ("F", "G") if plane else ("f", "g")
+        listed, where, forms = "x, y, z, w", " with h = 0", ("F", "G")
+        bound = (f"h = {sympy.expand(plane)}",)
+        restricted = ("s = solve(h, w)[0]", "F, G = f.subs(w, s), g.subs(w, s)")
+    names = listed.replace(",", "")
     return Draft(
-        question=f"Find the largest real k such that f >= k*g for {where}",
+        question=f"Find the largest real k such that f >= k*g for all real {listed}{where}",
         form=EXACT,
-        answer=answer,
-        setup=tuple(bound),
+        answer=str(min(values)),
+        setup=(
+            f"{listed} = symbols('{names}', real=True)",
+            f"f = {sympy.expand(f)}",
+            f"g = {sympy.expand(g)}",
+            *bound,
+        ),
         solution=(
             *restricted,
-            f"A, B = hessian({one}, [x, y, z]), hessian({other}, [x, y, z])",
+            "A, B = hessian({}, [x, y, z]), hessian({}, [x, y, z])".format(*forms),
             "p = factor((A - k*B).det())",
             "r = roots(p, k)",
             "submit_final_answer(min(r))",
-        ),
-        one_liners=(
-            "minimum(f/g, x)",
-            f"min(hessian(f, [{listed}]).eigenvals())",
-            f"hessian(f - k*g, [{listed}]).det()",
-            f"solve(hessian(f - k*g, [{listed}]).det(), k)",
-            f"solve([diff(f/g, t) for t in ({listed})])",
-            "solve(f - k*g, k)",
         ),
     )
 
@@ -352,15 +313,15 @@ def _means(rng: random.Random, tier: int) -> Draft:
     """Weighted means: a*x**p + b*y**q + ... + c/(x**r*y**s*...) has one critical point among
     positive values, its least one, which is drawn first."""
     symbols = (X, Y)
-    place = [sympy.Rational(rng.randint(20, 99), rng.randint(20, 99)) for _ in symbols]
+    point = [sympy.Rational(rng.randint(20, 99), rng.randint(20, 99)) for _ in symbols]
     powers = [rng.randint(1, 2) for _ in symbols]
     others = [rng.randint(1, 2) for _ in symbols]
-    last = sympy.Mul(*(value**-r for value, r in zip(place, others, strict=True)))
-    scales = [last * r / (p * value**p) for value, p, r in zip(place, powers, others, strict=True)]
+    last = sympy.Mul(*(value**-r for value, r in zip(point, others, strict=True)))
+    scales = [last * r / (p * value**p) for value, p, r in zip(point, powers, others, strict=True)]
     common = rng.randint(1, 3) * lcm(*(scale.q for scale in scales))
     f = common * sympy.Mul(*(one**-r for one, r in zip(symbols, others, strict=True)))
     answer = common * last
-    for one, value, scale, p in zip(symbols, place, scales, powers, strict=True):
+    for one, value, scale, p in zip(symbols, point, scales, powers, strict=True):
         f += common * scale * one**p
         answer += common * scale * value**p
     return Draft(
@@ -374,16 +335,6 @@ def _means(rng: random.Random, tier: int) -> Draft:
             "u = solve(d[1], x)[0]",
             "v = solve(d[0].subs(x, u), y)[0]",
             "submit_final_answer(f.subs(x, u).subs(y, v))",
-        ),
-        one_liners=(
-            "minimum(f, x)",
-            "f.subs({t: 1 for t in (x, y)})",
-            "solve([diff(f, t) for t in (x, y)], [x, y])",
-            "solve(diff(f, x), x)",
-            "stationary_points(f, x)",
-            "min(f.subs({x: a, y: b}) for a in G for b in G)".replace(
-                "G", "{Rational(i, j) for i in range(1, 16) for j in range(1, 9)}"
-            ),
         ),
     )
 

@@ -37,7 +37,6 @@ def _ratio(rng: random.Random, tier: int) -> Draft:
         answer=str(known[order]),
         setup=(f"f = ({k}*{germ.expression} - ({start}))/x**{order}",),
         solution=("L = limit(f, x, 0)", "submit_final_answer(L)"),
-        one_liners=("limit(f, x, 0)",),
     )
 
 
@@ -63,14 +62,6 @@ def _tune(rng: random.Random, tier: int) -> Draft:
             "s = series(f, x, 0, 4).removeO()",
             "v = solve([s.coeff(x, 1), s.coeff(x, 2)], [a, b])",
             "submit_final_answer((v[a], v[b], s.coeff(x, 3).subs(v)))",
-        ),
-        one_liners=(
-            "limit(f/x**3, x, 0)",
-            "(a, b, limit(f/x**3, x, 0))",
-            "solve(f, [a, b])",
-            "solve(series(f, x, 0, 3).removeO(), [a, b])",
-            "solve_undetermined_coeffs(series(f, x, 0, 4).removeO(), [a, b], x)",
-            "series(f, x, 0, 4)",
         ),
     )
 
@@ -101,13 +92,6 @@ def _fraction(rng: random.Random, tier: int) -> Draft:
             "v = solve(c[:2], [a, b], dict=True)[0]",
             "submit_final_answer((v[a], v[b], simplify(c[2].subs(v))))",
         ),
-        one_liners=(
-            "limit(f/x**3, x, 0)",
-            "solve(f, [a, b])",
-            "solve(series(f, x, 0, 3).removeO(), [a, b])",
-            "solve_undetermined_coeffs(series(f, x, 0, 4).removeO(), [a, b], x)",
-            "series(f, x, 0, 4)",
-        ),
     )
 
 
@@ -131,13 +115,6 @@ def _infinity(rng: random.Random, tier: int) -> Draft:
             "A = limit(f, x, oo)",
             "B = limit(x*(f - A), x, oo)",
             "submit_final_answer((A, B))",
-        ),
-        one_liners=(
-            "limit(f, x, oo)",
-            "limit(x*f, x, oo)",
-            "series(f, x, oo, 2)",
-            "(limit(f, x, oo), limit(x*f, x, oo))",
-            "f.aseries(x, 2)",
         ),
     )
 
@@ -167,7 +144,6 @@ def _iterate(rng: random.Random, tier: int) -> Draft:
             answer=str((m, 1 / rate)),
             setup=(f"f = {germ.expression}",),
             solution=(*_LEADING, "submit_final_answer((e - 1, 1/((e - 1)*c)))"),
-            one_liners=_ITERATE_CALLS,
         )
     return Draft(
         question=f"{_LAW_OF_POWERS}; find m, R, K",
@@ -180,7 +156,6 @@ def _iterate(rng: random.Random, tier: int) -> Draft:
             "K = e*c/2 - d/c",
             "submit_final_answer((e - 1, (e - 1)*c, K))",
         ),
-        one_liners=_ITERATE_CALLS,
     )
 
 
@@ -203,7 +178,6 @@ def _tuned_iterate(rng: random.Random, f: str, m: int, c: Any, d: Any) -> Draft:
             "z = solve(K, q)[0]",
             "submit_final_answer((e - 1, z, (e - 1)*c))",
         ),
-        one_liners=(*_ITERATE_CALLS, "solve(series(x - f, x, 0, 8).removeO(), q)"),
     )
 
 
@@ -215,15 +189,6 @@ _LEADING = (
     "c = s.coeff(x, e)",
 )
 """Lines that find the leading term of x - f, c*x**e; e is m + 1."""
-
-_ITERATE_CALLS = (
-    "limit(f, x, 0)",
-    "(x - f).leadterm(x)",
-    "(x - f).as_leading_term(x)",
-    "limit((x - f)/x**3, x, 0)",
-    "series(f, x, 0, 6)",
-    "rsolve(Function('u')(n + 1) - f.subs(x, Function('u')(n)), Function('u')(n))",
-)
 
 
 def _commute(rng: random.Random, tier: int) -> Draft:
@@ -249,12 +214,6 @@ def _commute(rng: random.Random, tier: int) -> Draft:
             f"c = [h.coeff_monomial(x**i) for i in range({ORDER})]",
             "e = [i for i, v in enumerate(c) if v != 0]",
             "submit_final_answer((e[0], e[1], c[e[1]]/c[e[0]]))",
-        ),
-        one_liners=(
-            "limit(f.subs(x, g) - g.subs(x, f), x, 0)",
-            "(f.subs(x, g) - g.subs(x, f)).leadterm(x)",
-            "(f.subs(x, g) - g.subs(x, f)).as_leading_term(x)",
-            "series(f.subs(x, g) - g.subs(x, f), x, 0, 6)",
         ),
     )
 
@@ -283,12 +242,6 @@ def _riemann(rng: random.Random, tier: int) -> Draft:
             "A = G.subs(x, 1) - G.subs(x, 0)",
             "J = (g.subs(x, 1) - g.subs(x, 0))/2/A",
             "submit_final_answer((A, J))",
-        ),
-        one_liners=(
-            "limit(Sum(g.subs(x, k/n), (k, 1, n)).doit()/n, n, oo)",
-            "integrate(g, (x, 0, 1))",
-            "(integrate(g, (x, 0, 1)), 1)",
-            "limit(n*Sum(g.subs(x, k/n), (k, 1, n))/n, n, oo)",
         ),
     )
 

@@ -23,10 +23,10 @@ Modes = Mapping[tuple[str, int], Fraction]
 
 def total(terms: Iterable[tuple[str, int, Fraction | int]]) -> Modes:
     """The sum of terms (function, rate, coefficient)."""
-    found: dict[tuple[str, int], Fraction] = {}
+    sums: dict[tuple[str, int], Fraction] = {}
     for function, rate, c in terms:
-        found[function, rate] = found.get((function, rate), Fraction(0)) + c
-    return {key: c for key, c in found.items() if c != 0}
+        sums[function, rate] = sums.get((function, rate), Fraction(0)) + c
+    return {key: c for key, c in sums.items() if c != 0}
 
 
 def combined(*parts: tuple[Fraction | int, Modes]) -> Modes:
@@ -60,13 +60,13 @@ def at_zero(modes: Modes) -> Fraction:
     )
 
 
-def shown(modes: Modes) -> str:
+def spelled(modes: Modes) -> str:
     """Text of the modes, as Python reads it."""
-    terms = [_shown(*key, c) for key, c in modes.items()]
+    terms = [_spelled(*key, c) for key, c in modes.items()]
     return " + ".join(terms).replace("+ -", "- ") or "0"
 
 
-def _shown(function: str, rate: int, c: Fraction) -> str:
+def _spelled(function: str, rate: int, c: Fraction) -> str:
     if (function, rate) == ("exp", 0):
         return str(c)
     return f"{c}*x" if function == "x" else f"{c}*{function}({rate}*x)"

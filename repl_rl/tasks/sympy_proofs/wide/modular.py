@@ -61,13 +61,6 @@ def _square_log(rng: random.Random, tier: int) -> Draft:
             "s = sqrt_mod(e, t, all_roots=True)",
             "submit_final_answer(min(s))",
         ),
-        one_liners=(
-            "discrete_log(p, b, a)",
-            "discrete_log(p, sqrt_mod(b, p), a)",
-            "sqrt_mod(discrete_log(p, b, a), p - 1)",
-            "sqrt(discrete_log(p, b, a))",
-            "next(j for j in range(p) if pow(a, j**2, p) == b)",
-        ),
     )
 
 
@@ -95,14 +88,6 @@ def _two_logs(rng: random.Random, tier: int) -> Draft:
                 "t = n_order(c, q)",
                 "submit_final_answer(ntheory.modular.solve_congruence((e, s), (h, t))[0])",
             ),
-            one_liners=(
-                "discrete_log(p, b, a)",
-                "discrete_log(p*q, ntheory.modular.crt([p, q], [b, d])[0], a)",
-                "ntheory.modular.crt([p, q], [b, d])[0]",
-                "ntheory.modular.crt([p - 1, q - 1], [discrete_log(p, b, a), "
-                "discrete_log(q, d, c)])[0]",
-                "next(j for j in range(p*q) if pow(a, j, p) == b and pow(c, j, q) == d)",
-            ),
         )
     u, w = rng.randrange(2, p), rng.randrange(2, q)
     bound = rng.randint(10 * period, 10**6 * period)
@@ -123,12 +108,6 @@ def _two_logs(rng: random.Random, tier: int) -> Draft:
             "r, m = ntheory.modular.solve_congruence((e, s), (h, t))",
             "submit_final_answer(r + m*((l - r)//m + 1))",
         ),
-        one_liners=(
-            "discrete_log(p, b, a)",
-            "discrete_log(p, b*pow(u, -1, p) % p, a)",
-            "ntheory.modular.crt([p, q], [b, d])[0]",
-            "next(j for j in range(l + 1, 2*l) if u*pow(a, j, p) % p == b)",
-        ),
     )
 
 
@@ -145,14 +124,13 @@ def _squares(rng: random.Random, tier: int) -> Draft:
         units = [int(p - 1 - legendre(d, p) - legendre(a, p)) // 2 for p in primes]
         if units != [p // 2 for p in primes]:
             break
-    lifts = [p ** (e - 1) for p, e in zip(primes, powers, strict=True)]
     m = math.prod(p**e for p, e in zip(primes, powers, strict=True))
     lifted = () if tier == 4 else ("w = [p**(e - 1) for p, e in g.items()]",)
     product = "prod(u)" if tier == 4 else "prod(u)*prod(w)"
     return _draft(
         question="Count the n with 0 <= n < m where f at x = n is congruent modulo m to the square "
         "of a number coprime to m",
-        answer=str(math.prod(units) * math.prod(lifts)),
+        answer=str(math.prod(units) * (m // math.prod(primes))),
         setup=(f"f, m = {a}*x**2 {b:+}*x {c:+}, {m}",),
         solution=(
             "g = factorint(m)",
@@ -162,13 +140,6 @@ def _squares(rng: random.Random, tier: int) -> Draft:
             "u = [(p - v + y)//2 for p, v, y in zip(g, r, s)]",
             *lifted,
             f"submit_final_answer({product})",
-        ),
-        one_liners=(
-            "prod((p - 1)//2 for p in factorint(m))",
-            "totient(m)//2**len(factorint(m))",
-            "totient(m)//2",
-            "m//2**len(factorint(m))",
-            "sum(jacobi_symbol(int(f.subs(x, j)), m) == 1 for j in range(m))",
         ),
     )
 
@@ -194,7 +165,7 @@ def _lift(rng: random.Random, tier: int) -> Draft:
         "by p**e",
         form="(n, k)",
         answer=str(zero),
-        setup=(f"p, e = {p}, {e}", f"f = {_shown(f)}", f"g = {_shown(g)}"),
+        setup=(f"p, e = {p}, {e}", f"f = {_spelled(f)}", f"g = {_spelled(g)}"),
         solution=(
             "h = Matrix([f, g])",
             "J = h.jacobian([n, k])",
@@ -203,13 +174,6 @@ def _lift(rng: random.Random, tier: int) -> Draft:
             "if not any(y % p for y in F(i, j))))",
             *lifts,
             f"submit_final_answer(tuple(v{len(lifts)}))",
-        ),
-        one_liners=(
-            "solve([f, g], [n, k])[0]",
-            "nonlinsolve([f, g], [n, k]).args[0]",
-            "diop_solve(f - g)",
-            "next((i, j) for i in range(p**e) for j in range(p**e) "
-            "if not any(y.subs({n: i, k: j}) % p**e for y in (f, g)))",
         ),
     )
 
@@ -244,7 +208,7 @@ def _gradient(terms: Terms, at: tuple[int, int]) -> tuple[int, int]:
     return _value(by_n, at), _value(by_k, at)
 
 
-def _shown(terms: Terms) -> str:
+def _spelled(terms: Terms) -> str:
     expression: Any = sum(c * N**i * K**j for (i, j), c in terms.items())  # sympy ships no types
     return str(expression)
 
@@ -283,12 +247,6 @@ def _tower(rng: random.Random, tier: int) -> Draft:
                 "e = pow(b, c, int(t)) + t",
                 "submit_final_answer(pow(a, int(e), m))",
             ),
-            one_liners=(
-                "pow(a, b**c, m)",
-                "pow(a, pow(b, c, m), m)",
-                "pow(a, b*c, m)",
-                "(a**c) % m",
-            ),
         )
     return _draft(
         question="Find the remainder of a**(b**(c**d)) by m",
@@ -300,12 +258,6 @@ def _tower(rng: random.Random, tier: int) -> Draft:
             "u = pow(c, d, s) + s",
             "v = pow(b, u, t) + t",
             "submit_final_answer(pow(a, v, m))",
-        ),
-        one_liners=(
-            "pow(a, pow(b, c**d, int(totient(m))), m)",
-            "pow(a, pow(b, pow(c, d, m), m), m)",
-            "pow(a, pow(b, pow(c, d, int(totient(m))), int(totient(m))), m)",
-            "pow(a, b**(c**d), m)",
         ),
     )
 
@@ -330,12 +282,6 @@ def _system(rng: random.Random, tier: int) -> Draft:
         "g = [igcd(u, w) for u, w in zip(a, m)]",
         "r = [(v//d*pow(u//d, -1, w//d), w//d) for u, v, w, d in zip(a, b, m, g)]",
     )
-    one_liners = (
-        "ntheory.modular.crt(m, b)[0]",
-        "ntheory.modular.solve_congruence(*zip(b, m))[0]",
-        "ntheory.modular.crt(m, [v*pow(u, -1, w) for u, v, w in zip(a, b, m)])[0]",
-        "ntheory.modular.crt([w//igcd(u, w) for u, w in zip(a, m)], b)[0]",
-    )
     conditions = "a[i]*n = b[i] (mod m[i]) for i = 0, 1, 2, 3"
     if tier == 2:
         return _draft(
@@ -343,7 +289,6 @@ def _system(rng: random.Random, tier: int) -> Draft:
             answer=str(n),
             setup=(f"a, b, m = {numbers}",),
             solution=(*solution, "submit_final_answer(ntheory.modular.solve_congruence(*r)[0])"),
-            one_liners=one_liners,
         )
     bound = rng.randint(10 * period, 10**6 * period)
     return _draft(
@@ -355,7 +300,6 @@ def _system(rng: random.Random, tier: int) -> Draft:
             "s, t = ntheory.modular.solve_congruence(*r)",
             "submit_final_answer(s + t*((l - s)//t + 1))",
         ),
-        one_liners=(*one_liners, "next(j for j in range(l + 1, 2*l) if a[0]*j % m[0] == b[0])"),
     )
 
 
@@ -376,12 +320,6 @@ def _roots(rng: random.Random, tier: int) -> Draft:
                 "s = [ntheory.modular.solve_congruence((u, m), (c, q))[0] for u in r]",
                 "submit_final_answer(max(s))",
             ),
-            one_liners=(
-                "max(ntheory.residue_ntheory.polynomial_congruence(f, m))",
-                "max(ntheory.residue_ntheory.polynomial_congruence(f, m*q))",
-                "max(solve(f, x))",
-                "ntheory.modular.crt([m, q], [0, c])[0]",
-            ),
         )
     while True:
         g, w, others = _split(rng, 2, degree=2)
@@ -398,11 +336,6 @@ def _roots(rng: random.Random, tier: int) -> Draft:
             "s = ntheory.residue_ntheory.polynomial_congruence(g, w)",
             "t = [ntheory.modular.solve_congruence((u, m), (v, w))[0] for u in r for v in s]",
             "submit_final_answer(sum(t))",
-        ),
-        one_liners=(
-            "sum(ntheory.residue_ntheory.polynomial_congruence(f*g, m*w))",
-            "sum(ntheory.residue_ntheory.polynomial_congruence(f + g, m*w))",
-            "sum(solve([f, g], x))",
         ),
     )
 

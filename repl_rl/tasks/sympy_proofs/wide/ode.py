@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
 
 import sympy
 
@@ -22,8 +21,8 @@ from repl_rl.tasks.sympy_proofs.wide.modes import (
     at_zero,
     by_value,
     combined,
-    shown,
     slope,
+    spelled,
     total,
 )
 
@@ -37,16 +36,15 @@ def _first_order(rng: random.Random, tier: int) -> Draft:
     b = rng.choice([b for b in range(-6, 7) if b not in (0, a)])
     terms = (("exp", a), ("exp", b), ("x", 1))
     y = total((*term, nonzero(rng, 9)) for term in terms)
-    forcing = shown(combined((1, slope(y)), (-a, y)))
+    forcing = spelled(combined((1, slope(y)), (-a, y)))
     start = f"{{y(0): {at_zero(y)}}}"
     return Draft(
         question=f"Find the solution y of E with y(0) = {at_zero(y)}",
         form="an expression in x",
-        answer=shown(y),
+        answer=spelled(y),
         facts={NAMES: "x"},
         setup=(Y, _signed(f"E = Eq(y(x).diff(x), {a}*y(x) + {forcing})")),
         solution=(f"s = dsolve(E, y(x), ics={start})", "submit_final_answer(s.rhs)"),
-        one_liners=(f"dsolve(E, y(x), ics={start}).rhs",),
     )
 
 
@@ -68,13 +66,6 @@ def _crossing(rng: random.Random, tier: int) -> Draft:
             "T = [t for t in solve(s, x) if t.is_positive][0]",
             "submit_final_answer((T, s.diff(x).subs(x, T)))",
         ),
-        one_liners=(
-            "dsolve(E, y(x), ics=initial)",
-            "dsolve(E, y(x), ics=initial).rhs",
-            "solve(dsolve(E, y(x), ics=initial).rhs, x)",
-            "(max(solve(dsolve(E, y(x), ics=initial).rhs, x), key=re), 0)",
-            "nsolve(dsolve(E, y(x), ics=initial).rhs, x, 2)",
-        ),
     )
 
 
@@ -91,7 +82,7 @@ def _bounded(rng: random.Random, tier: int) -> Draft:
     return Draft(
         question=f"{_KNOWN} stays bounded as x -> oo for one number c; find c and that y",
         form="a tuple (c, y) of a number and an expression in x",
-        answer=f"({at_zero(slope(y))}, {shown(y)})",
+        answer=f"({at_zero(slope(y))}, {spelled(y)})",
         facts={NAMES: "x"},
         setup=(Y, "c = symbols('c')", equation, _initial(y, "c")),
         solution=(
@@ -99,14 +90,6 @@ def _bounded(rng: random.Random, tier: int) -> Draft:
             "g = [s.coeff(exp(k*x)) for k in range(1, 9) if s.coeff(exp(k*x)) != 0]",
             "v = solve(g[0], c)[0]",
             "submit_final_answer((v, expand(s.subs(c, v))))",
-        ),
-        one_liners=(
-            "dsolve(E, y(x), ics=initial)",
-            "dsolve(E, y(x), ics=initial).rhs",
-            "(c, dsolve(E, y(x), ics=initial).rhs)",
-            "(0, dsolve(E, y(x), ics=initial).rhs.subs(c, 0))",
-            "solve(dsolve(E, y(x), ics=initial).rhs, c)",
-            "limit(dsolve(E, y(x), ics=initial).rhs, x, oo)",
         ),
     )
 
@@ -122,11 +105,11 @@ def _system(rng: random.Random, tier: int) -> Draft:
     rest = sympy.Matrix([nonzero(rng, 9) for _ in range(size)])
     modes = [0] * num_growing + [nonzero(rng, 9), nonzero(rng, 9)]
     start = rest + basis * sympy.Matrix(modes)
-    first = rest[0] + sum(basis[0, i] * k * _exp(rates[i]) for i, k in enumerate(modes))
+    first = rest[0] + sum(basis[0, i] * k * sympy.exp(rates[i] * X) for i, k in enumerate(modes))
     if inverse[:num_growing, -num_growing:].det() == 0 or first == rest[0]:
         return _system(rng, tier)  # not determined, or constant
     unknown = [f"c{i}" for i in range(num_growing)]
-    shown = ", ".join([*map(str, start[:-num_growing]), *unknown])
+    start_text = ", ".join([*map(str, start[:-num_growing]), *unknown])
     values = ", ".join(unknown)
     return Draft(
         question=f"The solution of X' = A*X + b with X(0) = X0 stays bounded as x -> oo for one "
@@ -138,7 +121,7 @@ def _system(rng: random.Random, tier: int) -> Draft:
             f"{values} = symbols('{values}')",
             f"A = {matrix}",
             f"b = {sympy.Matrix(-matrix * rest)}",
-            f"X0 = Matrix([{shown}])",
+            f"X0 = Matrix([{start_text}])",
         ),
         solution=(
             "P, D = A.diagonalize()",
@@ -148,14 +131,6 @@ def _system(rng: random.Random, tier: int) -> Draft:
             "m = w.subs(v)",
             f"X = e + P*Matrix([m[i]*exp(D[i, i]*x) for i in range({size})])",
             f"submit_final_answer((*[v[s] for s in [{values}]], expand(X[0])))",
-        ),
-        one_liners=(
-            "(A*x).exp()*X0",
-            "((A*x).exp()*X0)[0]",
-            f"({values}, ((A*x).exp()*X0)[0])",
-            "-A.inv()*b",
-            f"solve(A*X0 + b, [{values}])",
-            "A.eigenvals()",
         ),
     )
 
@@ -176,17 +151,10 @@ def _polynomial(rng: random.Random, tier: int) -> Draft:
     return Draft(
         question=f"Find the solution y of E that is {form}",
         form="an expression in x",
-        answer=str(u.as_expr() * _exp(k)),
+        answer=str(u.as_expr() * sympy.exp(k * X)),
         facts={NAMES: "x"},
-        setup=(Y, f"E = Eq({operator}, {r.as_expr() * _exp(k)})"),
+        setup=(Y, f"E = Eq({operator}, {r.as_expr() * sympy.exp(k * X)})"),
         solution=_UNDETERMINED if k == 0 else _UNDETERMINED_TIMES_EXP,
-        one_liners=(
-            "dsolve(E)",
-            "dsolve(E, y(x)).rhs",
-            "dsolve(E, y(x), ics={y(0): 0, y(x).diff(x).subs(x, 0): 0}).rhs",
-            "solve(E, y(x))[0]",
-            "div(E.rhs, E.lhs.coeff(y(x)), x)[0]",
-        ),
     )
 
 
@@ -244,7 +212,6 @@ def _spectrum(rng: random.Random, tier: int) -> Draft:
             "s = solve([f.subs(lam, v) for f in e[1:]], c)",
             "submit_final_answer((v, u.subs(s)))",
         ),
-        one_liners=("dsolve(E)", "dsolve(E, y(x)).rhs", "solve(E, lam)", "solve(E, y(x))"),
     )
 
 
@@ -254,7 +221,7 @@ _KNOWN = "The solution y of E with the values in initial"
 def _second_order(trace: int, minus_det: int, y: Modes) -> str:
     """The line that binds E: y'' = trace*y' + minus_det*y + r."""
     first = slope(y)
-    r = shown(combined((1, slope(first)), (-trace, first), (-minus_det, y)))
+    r = spelled(combined((1, slope(first)), (-trace, first), (-minus_det, y)))
     return _signed(f"E = Eq(y(x).diff(x, 2), {trace}*y(x).diff(x) + {minus_det}*y(x) + {r})")
 
 
@@ -264,10 +231,6 @@ def _initial(y: Modes, slope_at_zero: object) -> str:
 
 def _signed(text: str) -> str:
     return text.replace("+ -", "- ")
-
-
-def _exp(k: Any) -> Any:
-    return sympy.exp(k * X)
 
 
 RULES: Mapping[str, Rule] = {

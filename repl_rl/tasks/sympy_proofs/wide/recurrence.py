@@ -37,7 +37,6 @@ def _linear(rng: random.Random, tier: int) -> Draft:
             f"v = {{f(0): {a + b}, f(1): {a * r + b * s}}}",
         ),
         solution=("y = rsolve(e, f(n), v)", "submit_final_answer(y)"),
-        one_liners=("rsolve(e, f(n), v)",),
     )
 
 
@@ -62,7 +61,6 @@ def _plain_history(rng: random.Random, a: int, b: int, c: int) -> Draft:
             "d = f(n + 1) - (1 + w)*f(n) - expand(p.subs(n, n + 1) - p)",
             "submit_final_answer(rsolve(d, f(n), {f(0): p.subs(n, 0)}))",
         ),
-        one_liners=_calls(c),
     )
 
 
@@ -88,16 +86,6 @@ def _weighted_history(rng: random.Random, a: int, b: int, c: int) -> Draft:
             "y = rsolve(f(n + 2) - (2 + w)*f(n + 1) + f(n) - q, f(n), v)",
             "submit_final_answer(y)",
         ),
-        one_liners=_calls(c),
-    )
-
-
-def _calls(first: int) -> tuple[str, ...]:
-    return (
-        "rsolve(f(n) - e, f(n))",
-        "rsolve(f(n) - e.doit(), f(n))",
-        f"rsolve(f(n) - e, f(n), {{f(0): {first}}})",
-        "solve(f(n) - e, f(n))[0]",
     )
 
 
@@ -137,12 +125,6 @@ def _mobius(rng: random.Random, tier: int) -> Draft:
             "w = M**n*Matrix([v, 1])",
             f"submit_final_answer({terms})",
         ),
-        one_liners=(
-            "rsolve(f(n + 1) - e, f(n), {f(0): v})",
-            "rsolve(numer(together(f(n + 1) - e)), f(n), {f(0): v})",
-            "solve(f(n) - e, f(n))[0]",
-            "simplify(e.subs(f(n), v))",
-        ),
     )
 
 
@@ -177,12 +159,6 @@ def _forced(rng: random.Random, tier: int) -> Draft:
             "w = A**n*(u - p - q)",
             "y = w + m**n*p + q",
             "submit_final_answer(expand(y[0]*y[1]))",
-        ),
-        one_liners=(
-            "prod((A**n*u)[:2])",
-            "prod((A**n*u + b + m**n*c)[:2])",
-            "prod((A**n*(u + b + c))[:2])",
-            "prod(((A + m*eye(3))**n*u + b)[:2])",
         ),
     )
 
@@ -221,12 +197,6 @@ def _cascade(rng: random.Random, tier: int) -> Draft:
             "E = [G.subs(n, 0) - v[g(0)], *(H.subs(n, i) - v[h(i)] for i in (0, 1, 4)), D]",
             "w = solve(E, a)",
             "submit_final_answer(H.subs(w))",
-        ),
-        one_liners=(
-            "rsolve(s, h(n), v)",
-            "rsolve(s.subs(g(n), v[g(0)]), h(n), {h(0): v[h(0)], h(1): v[h(1)]})",
-            "rsolve(s.subs(g(n), 0), h(n), {h(0): v[h(0)], h(1): v[h(1)]})",
-            "solve([d, e, s], [f(n), g(n), h(n)])[h(n)]",
         ),
     )
 

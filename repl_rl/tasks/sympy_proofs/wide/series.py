@@ -80,12 +80,13 @@ def _shrinking(of: tuple[str, Callable[[Series, int], Series]], k: int, m: int) 
     return Germ(template=text, on_series=lambda x: on_series(x, k))
 
 
-def _by(function: Callable[..., Series]) -> Callable[[Series], Series]:
+def _on_series(function: Callable[..., Series]) -> Callable[[Series], Series]:
     return lambda x: function(x, _X, ORDER)
 
 
-def _cut(series: Series) -> Series:
-    return rs.rs_trunc(series, _X, ORDER)
+_exp, _log, _sin, _cos = map(_on_series, (rs.rs_exp, rs.rs_log, rs.rs_sin, rs.rs_cos))
+_tanh, _atan = map(_on_series, (rs.rs_tanh, rs.rs_atan))
+_inverse = _on_series(rs.rs_series_inversion)
 
 
 def _times(left: Series, right: Series) -> Series:
@@ -93,45 +94,39 @@ def _times(left: Series, right: Series) -> Series:
 
 
 _UNITS: tuple[tuple[str, Callable[[Series], Series]], ...] = (
-    ("exp{x}", _by(rs.rs_exp)),
-    ("(1 + sin{x})", lambda x: 1 + rs.rs_sin(x, _X, ORDER)),
-    ("(1 + log(1 + {x}))", lambda x: 1 + rs.rs_log(1 + x, _X, ORDER)),
-    ("(1 + atan{x})", lambda x: 1 + rs.rs_atan(x, _X, ORDER)),
+    ("exp{x}", _exp),
+    ("(1 + sin{x})", lambda x: 1 + _sin(x)),
+    ("(1 + log(1 + {x}))", lambda x: 1 + _log(1 + x)),
+    ("(1 + atan{x})", lambda x: 1 + _atan(x)),
     ("sqrt(1 + {x})", lambda x: rs.rs_nth_root(1 + x, 2, _X, ORDER)),
-    ("1/(1 - {x})", lambda x: rs.rs_series_inversion(1 - x, _X, ORDER)),
+    ("1/(1 - {x})", lambda x: _inverse(1 - x)),
 )
 
 
 def _power(x: Series, k: int, m: int) -> Series:
-    return _cut(k * rs.rs_pow(x, m, _X, ORDER))
+    return k * rs.rs_pow(x, m, _X, ORDER)
 
 
 def _damped(m: int) -> tuple[tuple[str, Callable[[Series, int], Series]], ...]:
     """Any m: x*exp(-k*x**m) and x/(1 + k*x**m)."""
     return (
-        (
-            "{x}*exp(-{k}*{x}**{m})",
-            lambda x, k: _times(x, rs.rs_exp(-_power(x, k, m), _X, ORDER)),
-        ),
-        (
-            "{x}/(1 + {k}*{x}**{m})",
-            lambda x, k: _times(x, rs.rs_series_inversion(1 + _power(x, k, m), _X, ORDER)),
-        ),
+        ("{x}*exp(-{k}*{x}**{m})", lambda x, k: _times(x, _exp(-_power(x, k, m)))),
+        ("{x}/(1 + {k}*{x}**{m})", lambda x, k: _times(x, _inverse(1 + _power(x, k, m)))),
     )
 
 
 _SHRINKING: dict[int, tuple[tuple[str, Callable[[Series, int], Series]], ...]] = {
     1: (
         *_damped(1),
-        ("log(1 + {k}*{x})/{k}", lambda x, k: rs.rs_log(1 + k * x, _X, ORDER) / k),
-        ("(1 - exp(-{k}*{x}))/{k}", lambda x, k: (1 - rs.rs_exp(-k * x, _X, ORDER)) / k),
+        ("log(1 + {k}*{x})/{k}", lambda x, k: _log(1 + k * x) / k),
+        ("(1 - exp(-{k}*{x}))/{k}", lambda x, k: (1 - _exp(-k * x)) / k),
     ),
     2: (
         *_damped(2),
-        ("sin({k}*{x})/{k}", lambda x, k: rs.rs_sin(k * x, _X, ORDER) / k),
-        ("atan({k}*{x})/{k}", lambda x, k: rs.rs_atan(k * x, _X, ORDER) / k),
-        ("tanh({k}*{x})/{k}", lambda x, k: rs.rs_tanh(k * x, _X, ORDER) / k),
-        ("{x}*cos({k}*{x})", lambda x, k: _times(x, rs.rs_cos(k * x, _X, ORDER))),
+        ("sin({k}*{x})/{k}", lambda x, k: _sin(k * x) / k),
+        ("atan({k}*{x})/{k}", lambda x, k: _atan(k * x) / k),
+        ("tanh({k}*{x})/{k}", lambda x, k: _tanh(k * x) / k),
+        ("{x}*cos({k}*{x})", lambda x, k: _times(x, _cos(k * x))),
     ),
     3: _damped(3),
 }

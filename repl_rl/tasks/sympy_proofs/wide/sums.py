@@ -26,14 +26,6 @@ _draft = partial(
 BASES = (2, 3, 4, 5, 6, 7, -3, -4, -5, -6)
 N, K = sympy.symbols("n k")
 
-CALLS = (
-    "s.doit()",
-    "simplify(s.doit())",
-    "simplify(s)",
-    "hyperexpand(s.doit())",
-    "combsimp(s.doit())",
-)
-
 
 def _power(rng: random.Random, tier: int) -> Draft:
     """Polynomial times power: one call sums it."""
@@ -45,7 +37,6 @@ def _power(rng: random.Random, tier: int) -> Draft:
         answer=f"({b}*(n + 1) + {c})*({a})**(n + 1) - ({c})",
         setup=(f"s = Sum(({term})*({a})**k, (k, 0, n))",),
         solution=("t = s.doit()", "submit_final_answer(t)"),
-        one_liners=("s.doit()",),
     )
 
 
@@ -69,7 +60,6 @@ def _binomial(rng: random.Random, tier: int) -> Draft:
             "H = sum(u*v for u, v in zip(q, (G, D, x*diff(D, x))))",
             "submit_final_answer(H.subs(x, 1))",
         ),
-        one_liners=CALLS,
     )
 
 
@@ -99,7 +89,6 @@ def _even(rng: random.Random, tier: int) -> Draft:
             "H = q[0]*G + q[1]*D + q[2]*E2",
             "submit_final_answer(H.subs(x, 1))",
         ),
-        one_liners=CALLS,
     )
 
 
@@ -129,7 +118,6 @@ def _double(rng: random.Random, tier: int) -> Draft:
             "H = w.coeff_monomial(k)*D + w.coeff_monomial(1)*G",
             "submit_final_answer(H.subs(x, 1))",
         ),
-        one_liners=(*CALLS, "summation(binomial(n, k)*a**k*t.doit(), (k, 0, n))"),
     )
 
 
@@ -157,7 +145,6 @@ def _product(rng: random.Random, tier: int) -> Draft:
             *([shift] if shift else []),
             f"submit_final_answer(c**n*{ratios if shift else ratio})",
         ),
-        one_liners=("s.doit()", "simplify(s.doit())", "gammasimp(s.doit())", "combsimp(s.doit())"),
     )
 
 
@@ -183,11 +170,6 @@ def _arctan(rng: random.Random, tier: int) -> Draft:
         answer=f"{last} - {first}",
         setup=(f"s = Sum(atan({inside}), (k, 1, n))",),
         solution=("q = expand(1/tan(s.function))", *finds),
-        one_liners=(
-            "s.doit()",
-            "simplify(s.doit())",
-            "atan(summation(tan(s.function), (k, 1, n)))",
-        ),
     )
 
 
