@@ -9,7 +9,7 @@ Does not know tokens, kernels, tasks or models.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
@@ -234,12 +234,6 @@ class _Opening(NamedTuple):
         return parts
 
 
-def _openings(system: str, user: str) -> Iterator[_Opening]:
-    """A message of the system's own; then its words as the user's first."""
-    yield _Opening({_RULES: system, _WORDS[0]: user})
-    yield _Opening({_WORDS[0]: f"{system}\n\n{user}"})
-
-
 def _accepted(read: Callable[[_Opening], Read], system: str, user: str) -> Read:
     """Return what `read` finds with the first beginning that the template takes.
 
@@ -248,9 +242,12 @@ def _accepted(read: Callable[[_Opening], Read], system: str, user: str) -> Read:
     """
     faults: list[ConfigError] = []
     why: TemplateError | None = None
-    for said in _openings(system, user):
+    for opening in (
+        _Opening({_RULES: system, _WORDS[0]: user}),
+        _Opening({_WORDS[0]: f"{system}\n\n{user}"}),  # the system's words as the user's first
+    ):
         try:
-            return read(said)
+            return read(opening)
         except TemplateError as error:
             why = error
         except ConfigError as error:
