@@ -25,11 +25,11 @@ def moved(former: str, *, to: str) -> Callable[[str], Any]:
     """Make the `__getattr__` of a module whose names stand in the module `to`, which it says."""
 
     def find(name: str) -> Any:  # Any: whatever has moved
-        found = getattr(import_module(to), name)
+        value = getattr(import_module(to), name)
         text = f"{former}.{name} is {to}.{name}, and public names are imported from repl_rl"
         # Python shows no `DeprecationWarning` of a module that is imported.
         warnings.warn(text, FutureWarning, stacklevel=2)
-        return found
+        return value
 
     return find
 

@@ -75,8 +75,8 @@ def volatile_lines(sources: Sequence[str], *, setup: Iterable[str] = ()) -> list
 
     `sources` are what the kernel got, `setup` is what it had run before. Lines count from 1.
     """
-    found = next(filter(None, map(_named, setup)), None)
-    behind = None if found is None else f"runs behind a setup that {found}"
+    named = next(filter(None, map(_named, setup)), None)
+    behind = None if named is None else f"runs behind a setup that {named}"
     reasons: list[str | None] = []
     for number, own in enumerate(naming_lines(sources), 1):
         reasons.append(own or behind)
@@ -209,8 +209,8 @@ def attempts_around(
     reasons_L = volatile_lines(kernel_sources(trajectory.lines), setup=setup)
     attempts = []
     for at in range(len(trajectory.lines)):
-        is_asked = states is None or at in states
-        if not is_asked or not can_leave(trajectory.lines[:at]) or any(reasons_L[:at]):
+        is_requested = states is None or at in states
+        if not is_requested or not can_leave(trajectory.lines[:at]) or any(reasons_L[:at]):
             continue
         attempts += [
             Attempt(

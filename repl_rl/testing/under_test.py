@@ -147,7 +147,7 @@ class EngineUnderTest:
     def run(self, use: Use[T], *, seed: int = 0, options: EngineOptions = USUAL) -> T:
         """Return the result of `use` on the engine, which keeps its cache; nothing may hang."""
 
-        engine = self._kept(options)
+        engine = self._engine_for(options)
 
         async def inside() -> T:
             async with asyncio.timeout(TIMEOUT_S):
@@ -155,7 +155,7 @@ class EngineUnderTest:
 
         return asyncio.run(inside())
 
-    def _kept(self, options: EngineOptions) -> Engine:
+    def _engine_for(self, options: EngineOptions) -> Engine:
         if self._engine is None or options != self._options:
             self._engine, self._options = self.open(options), options
         return self._engine

@@ -87,8 +87,8 @@ def _is_imitation(line: str) -> bool:
 
 def _as_read(line: str) -> str:
     """A line as a reader sees it: wide letters made narrow, invisible characters dropped."""
-    shown = unicodedata.normalize("NFKC", line.replace("\t", " "))
-    return "".join(one for one in shown if unicodedata.category(one)[0] not in "CM").translate(
+    text = unicodedata.normalize("NFKC", line.replace("\t", " "))
+    return "".join(one for one in text if unicodedata.category(one)[0] not in "CM").translate(
         _LOOK_ALIKES
     )
 
@@ -110,11 +110,11 @@ def _is_idle(source: str) -> bool:
 
 def _labels_a_value(line: str) -> bool:
     """`# Output: [2, x]`, `# Output:` and `# => 4`, but neither `# Output: roots` nor `# => x`."""
-    if found := _LABEL.match(line):
-        shown = line[found.end() :].strip()
-        return not shown or _is_value(shown)
-    found = _CLAIM.match(line)
-    return found is not None and _is_literal(line[found.end() :].strip())
+    if label := _LABEL.match(line):
+        value = line[label.end() :].strip()
+        return not value or _is_value(value)
+    label = _CLAIM.match(line)
+    return label is not None and _is_literal(line[label.end() :].strip())
 
 
 def _is_value(text: str) -> bool:
