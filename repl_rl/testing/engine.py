@@ -21,6 +21,7 @@ from repl_rl.testing.under_test import (
     CONTEXT_TOKENS,
     ENDLESS,
     FORBIDDING,
+    NUM_DRAWS,
     USUAL,
     VOCABULARY,
     EngineOptions,
@@ -33,13 +34,6 @@ from repl_rl.testing.under_test import (
     trajectory,
     worst_difference,
 )
-
-NUM_DRAWS = 2000
-
-
-async def sample_first_tokens(engine: Engine) -> list[SampledLine]:
-    lines = [engine.line(prompt(0), max_tokens=1, seed=seed) for seed in range(NUM_DRAWS)]
-    return await asyncio.gather(*lines)
 
 
 async def long_trajectories(engine: Engine) -> list[Written]:
@@ -83,7 +77,6 @@ class EngineContract(LoopContract):
     forbids: ClassVar[bool] = True
     """False for an engine without `options.forbidden_ids`: see `EngineKind.most_forbidden`."""
     _shared: ClassVar[EngineUnderTest | None] = None
-    _first_tokens: ClassVar[list[SampledLine] | None] = None
 
     def open(self, model: Any, folder: Path, options: EngineOptions) -> Engine:
         """An engine for `options` that samples with the weights of `model`."""
@@ -103,7 +96,7 @@ class EngineContract(LoopContract):
     def teardown_class(cls) -> None:
         """Close the engine; pytest calls it after the last law of the class."""
         # A fixture for the whole class cannot be a method in all versions of pytest.
-        shared, cls._shared, cls._first_tokens = cls._shared, None, None
+        shared, cls._shared = cls._shared, None
         if shared is not None:
             shared.close()
 
@@ -115,11 +108,7 @@ class EngineContract(LoopContract):
 
     @pytest.fixture
     def first_tokens(self, under_test: EngineUnderTest) -> list[SampledLine]:
-        """Lines [2000] of one token after the same prompt; sampled once for a class."""
-        here = type(self)
-        if here._first_tokens is None:
-            here._first_tokens = under_test.run(sample_first_tokens)
-        return here._first_tokens
+        return under_test.first_tokens
 
     def test_every_id_that_ends_a_sequence_ends_a_line(
         self, first_tokens: list[SampledLine]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 import torch
 from transformers import AutoModelForCausalLM, PretrainedConfig, Qwen3Config
 
-from repl_rl.engines.base import Engine
+from repl_rl.engines.base import Engine, SampledLine
 from repl_rl.transcript.tokens import ByteCodec
 
 CONTEXT_TOKENS = 512
@@ -82,6 +83,7 @@ T = TypeVar("T")
 Use = Callable[[Engine], Awaitable[T]]
 NONE: frozenset[int] = frozenset()
 TIMEOUT_S = 110.0
+NUM_DRAWS = 2000
 
 
 class SmallCodec(ByteCodec):
@@ -154,6 +156,16 @@ class EngineUnderTest:
                 return await use(engine)
 
         return asyncio.run(inside())
+
+    @functools.cached_property
+    def first_tokens(self) -> list[SampledLine]:
+        """Lines [2000] of one token after the same prompt."""
+
+        async def use(engine: Engine) -> list[SampledLine]:
+            lines = [engine.line(prompt(0), max_tokens=1, seed=seed) for seed in range(NUM_DRAWS)]
+            return await asyncio.gather(*lines)
+
+        return self.run(use)
 
     def _engine_for(self, options: EngineOptions) -> Engine:
         if self._engine is None or options != self._options:
