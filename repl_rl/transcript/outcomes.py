@@ -73,13 +73,6 @@ def imitates_output(source: str) -> bool:
     return any(map(_is_imitation, source.splitlines())) or _is_idle(source)
 
 
-def begins_as_output(source: str) -> bool:
-    """Say whether a source that runs imitates output in its first line or is idle: a prompt further
-    down may be part of a docstring."""
-    first = source.partition("\n")[0]
-    return any(map(_is_imitation, first.splitlines())) or _is_idle(source)
-
-
 def _is_imitation(line: str) -> bool:
     line = _as_read(line)
     return bool(_SCREEN.match(line) or _SCREEN_CODE.match(line)) or _labels_a_value(line)
@@ -178,7 +171,8 @@ def executed_kind(
     is_open = execution.status is ExecStatus.INCOMPLETE
     if syntax is Syntax.OPEN or (is_open and syntax is Syntax.UNKNOWN):
         return OutcomeKind.INCOMPLETE
-    if begins_as_output(source):
+    first = source.partition("\n")[0]
+    if any(map(_is_imitation, first.splitlines())) or _is_idle(source):
         return OutcomeKind.FAKE_OUTPUT
     if syntax is Syntax.BROKEN:
         return OutcomeKind.SYNTAX_ERROR
