@@ -8,6 +8,7 @@ Knows names, texts and builtins alone.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import warnings
 from collections.abc import Callable
@@ -59,13 +60,11 @@ def without_claims(stored: Any) -> Any:  # JSON
     A first claim of a name prints nothing, any other call raises. What is no such row comes back
     as it is, or in part.
     """
-    try:
+    with contextlib.suppress(LookupError, TypeError):
         problem, lines = stored["scored"]["problem"], stored["scored"]["trajectory"]["lines"]
         names = [lemma["name"] for lemma in problem["lemmas"]]
         problem["setup"] = [*problem["setup"], _HAVE.format(names=names, fault=_FAULT)]
         for line in lines:
             kind = line["outcome"]["kind"]
             line["outcome"]["kind"] = _KINDS.get(kind, kind)
-    except (LookupError, TypeError):
-        pass
     return stored

@@ -163,7 +163,10 @@ class TrajectoryBuilder:
 
     def build(self, stop_reason: StopReason) -> Trajectory:
         """The trajectory so far."""
-        attempt, stem = self.attempt, self.attempt.stem
+        attempt, stem, branch = self.attempt, self.attempt.stem, None
+        if stem is not None:
+            index = stem.trajectory.sibling_index
+            branch = Branch(sibling_index=index, num_lines=stem.num_lines, seed=attempt.seed)
         return Trajectory(
             problem_id=attempt.problem.id,
             group_index=attempt.group_index,
@@ -179,12 +182,8 @@ class TrajectoryBuilder:
             stop_reason=stop_reason,
             submission=self.submission,
             thought=self._thought,
-            branch=None if stem is None else _branch(stem, attempt.seed),
+            branch=branch,
         )
-
-
-def _branch(stem: Stem, seed: int) -> Branch:
-    return Branch(sibling_index=stem.trajectory.sibling_index, num_lines=stem.num_lines, seed=seed)
 
 
 def check_trajectory(trajectory: Trajectory, *, maker: str) -> None:

@@ -158,10 +158,8 @@ class Tree(Credit):
             (at, line, edge, siblings[at].reward.line_rewards[line])
             for at, line, edge in _own_lines(siblings)
         ]
-        total, weight = (
-            math.fsum(edge.weight for *_, edge, _ in own),
-            self.config.line_credit_weight,
-        )
+        total = math.fsum(edge.weight for *_, edge, _ in own)
+        weight = self.config.line_credit_weight
         mean = math.fsum(r * edge.weight for *_, edge, r in own) / total if total else 0.0
         for at, line, edge, r in own:
             value = edge.advantage / scale + weight * (r - mean)
