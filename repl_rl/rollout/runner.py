@@ -30,7 +30,7 @@ from repl_rl.tasks.base import Task, make_prompt, make_setup
 from repl_rl.transcript.format import Prompt, TranscriptFormat
 from repl_sandbox.types import Execution, Kernel, KernelSource, SandboxError
 
-_Part = Literal["total_s", "kernel_s", "grading_s"]
+_Measured = Literal["total_s", "kernel_s", "grading_s"]
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class Waits:
         self.starts_ms, self.verdicts_ms = [], []
 
     @contextlib.contextmanager
-    def measure(self, part: _Part, *, each: list[float] | None = None) -> Iterator[None]:
+    def measure(self, part: _Measured, *, each: list[float] | None = None) -> Iterator[None]:
         """Add the time of the block to `part`, and in milliseconds to the waits in `each`."""
         began = time.monotonic()
         try:
