@@ -8,6 +8,7 @@ Knows names, texts and builtins alone.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import warnings
 from collections.abc import Callable
@@ -25,11 +26,11 @@ def moved(former: str, *, to: str) -> Callable[[str], Any]:
     """Make the `__getattr__` of a module whose names stand in the module `to`, which it says."""
 
     def find(name: str) -> Any:  # Any: whatever has moved
-        found = getattr(import_module(to), name)
+        value = getattr(import_module(to), name)
         text = f"{former}.{name} is {to}.{name}, and public names are imported from repl_rl"
         # Python shows no `DeprecationWarning` of a module that is imported.
         warnings.warn(text, FutureWarning, stacklevel=2)
-        return found
+        return value
 
     return find
 
@@ -59,13 +60,11 @@ def without_claims(stored: Any) -> Any:  # JSON
     A first claim of a name prints nothing, any other call raises. What is no such row comes back
     as it is, or in part.
     """
-    try:
+    with contextlib.suppress(LookupError, TypeError):
         problem, lines = stored["scored"]["problem"], stored["scored"]["trajectory"]["lines"]
         names = [lemma["name"] for lemma in problem["lemmas"]]
         problem["setup"] = [*problem["setup"], _HAVE.format(names=names, fault=_FAULT)]
         for line in lines:
             kind = line["outcome"]["kind"]
             line["outcome"]["kind"] = _KINDS.get(kind, kind)
-    except (LookupError, TypeError):
-        pass
     return stored

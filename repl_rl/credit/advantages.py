@@ -52,12 +52,12 @@ def advantages(
 
 def credit_class(name: str) -> type[Credit]:
     """The class that `grpo.credit` names; raises ConfigError unless it is derived from `Credit`."""
-    found = load_named(name, group="repl_rl.credits")
-    if not (isinstance(found, type) and issubclass(found, Credit)):
+    named = load_named(name, group="repl_rl.credits")
+    if not (isinstance(named, type) and issubclass(named, Credit)):
         raise ConfigError(
             f"grpo.credit = {name!r} is no credit; expected a class derived from repl_rl.Credit"
         )
-    return found
+    return named
 
 
 def load_credit(config: GRPOConfig) -> Credit:
@@ -77,9 +77,9 @@ def advantage_rows(
         scale_by = batch_scale([one.reward for one in distinct(scored)], credit.config.scale)
     rows: list[list[float]] = []
     for siblings in _groups(scored):
-        found = credit.advantages(siblings, divisor(siblings, scale_by))
-        _check(found, siblings, type(credit).__name__)
-        rows += found
+        group_rows = credit.advantages(siblings, divisor(siblings, scale_by))
+        _check(group_rows, siblings, type(credit).__name__)
+        rows += group_rows
     return rows
 
 
@@ -133,10 +133,10 @@ def _groups(scored: Sequence[Scored]) -> Iterator[list[Scored]]:
 
 def _check(rows: Sequence[Sequence[float]], siblings: Sequence[Scored], name: str) -> None:
     """ConfigError, which names the class of a credit, unless its rows fit the siblings."""
-    wanted = [len(one.trajectory.completion_ids) for one in siblings]
-    if (sizes := sizes_of(rows)) != wanted:
+    expected = [len(one.trajectory.completion_ids) for one in siblings]
+    if (sizes := sizes_of(rows)) != expected:
         raise ConfigError(
-            f"{name} returned {sizes} advantages for siblings of {wanted} tokens; expected a row "
+            f"{name} returned {sizes} advantages for siblings of {expected} tokens; expected a row "
             f"for each, with one number for each of its completion_ids"
         )
     for row, one in zip(rows, siblings, strict=True):

@@ -73,9 +73,9 @@ class Credit:
         for setting, reader in CREDIT_SETTINGS.items():
             value = getattr(self.config, setting)
             if not self.grows and value != getattr(usual, setting):
-                shown = list(value) if isinstance(value, tuple) else value
+                text = list(value) if isinstance(value, tuple) else value
                 raise ConfigError(
-                    f"grpo.{setting} = {shown} has no effect with grpo.credit = {name!r}, which "
+                    f"grpo.{setting} = {text} has no effect with grpo.credit = {name!r}, which "
                     f"does not read it; give grpo.credit = {reader!r}"
                 )
         given = f"reward.potential = {config.reward.potential} with grpo.credit = {name!r}"
@@ -116,11 +116,11 @@ class Credit:
         credit belongs to lines. `scale` is what outcomes are divided by.
         """
         rows = self.line_advantages(siblings, scale)
-        wanted = [len(one.trajectory.lines) for one in siblings]
-        if (sizes := sizes_of(rows)) != wanted:
+        expected = [len(one.trajectory.lines) for one in siblings]
+        if (sizes := sizes_of(rows)) != expected:
             raise ConfigError(
                 f"{type(self).__name__}.line_advantages returned {sizes} numbers for siblings of "
-                f"{wanted} lines; expected a row for each, with one number a line"
+                f"{expected} lines; expected a row for each, with one number a line"
             )
         before_G = self.outcome_advantages(siblings, scale)
         return [

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from repl_rl.engines.base import LineEnd, SampledLine
+from repl_rl.engines.base import SampledLine
 from repl_rl.errors import ConfigError
 from repl_rl.records import (
     Attempt,
@@ -85,9 +85,7 @@ class TrajectoryBuilder:
         other, stop = stem.trajectory, stem.num_tokens
         assert tuple(self.ids) == other.prompt_ids, "its own prompt is another"
         assert stem.num_lines <= len(other.lines), "the other one has fewer lines"
-        self.ids.extend(other.completion_ids[:stop])
-        self._loss_mask.extend(other.loss_mask[:stop])
-        self._logprobs.extend(other.logprobs[:stop])
+        self._extend(other.completion_ids[:stop], other.loss_mask[:stop], other.logprobs[:stop])
         self._policy_version = other.policy_version
         self.lines.extend(other.lines[: stem.num_lines])
         self._thought = other.thought
@@ -133,22 +131,14 @@ class TrajectoryBuilder:
         if with_ids:
             self._begin_as(Stem(trajectory=other, num_lines=0))
         elif (thought := other.thought) is not None:
-            ids = tuple(self.encoding.codec.encode(thought.source))
-            self._take(
-                SampledLine(
-                    ids=ids,
-                    logprobs=(0.0,) * len(ids),
-                    end=LineEnd.LENGTH,
-                    policy_version=other.policy_version,
-                )
-            )
+            ids = self.encoding.codec.encode(thought.source)
+            self._extend(ids, [True] * len(ids), [0.0] * len(ids))
+            self._policy_version = other.policy_version
             self.inject(self.encoding.codec.encode_template(thought.shown))
             self._thought = replace(thought, stop=len(ids))
 
     def _take(self, piece: SampledLine) -> None:
-        self.ids.extend(piece.ids)
-        self._loss_mask.extend([True] * len(piece.ids))
-        self._logprobs.extend(piece.logprobs)
+        self._extend(piece.ids, [True] * len(piece.ids), piece.logprobs)
         self._policy_version = piece.policy_version
 
     def set_outcome(self, outcome: LineOutcome) -> None:
@@ -157,13 +147,19 @@ class TrajectoryBuilder:
 
     def inject(self, ids: Sequence[int]) -> None:
         """Append tokens that the policy did not write: attended to, never trained."""
+        self._extend(ids, [False] * len(ids), [0.0] * len(ids))
+
+    def _extend(self, ids: Sequence[int], mask: Sequence[bool], logprobs: Sequence[float]) -> None:
         self.ids.extend(ids)
-        self._loss_mask.extend([False] * len(ids))
-        self._logprobs.extend([0.0] * len(ids))
+        self._loss_mask.extend(mask)
+        self._logprobs.extend(logprobs)
 
     def build(self, stop_reason: StopReason) -> Trajectory:
         """The trajectory so far."""
-        attempt, stem = self.attempt, self.attempt.stem
+        attempt, stem, branch = self.attempt, self.attempt.stem, None
+        if stem is not None:
+            index = stem.trajectory.sibling_index
+            branch = Branch(sibling_index=index, num_lines=stem.num_lines, seed=attempt.seed)
         return Trajectory(
             problem_id=attempt.problem.id,
             group_index=attempt.group_index,
@@ -179,12 +175,8 @@ class TrajectoryBuilder:
             stop_reason=stop_reason,
             submission=self.submission,
             thought=self._thought,
-            branch=None if stem is None else _branch(stem, attempt.seed),
+            branch=branch,
         )
-
-
-def _branch(stem: Stem, seed: int) -> Branch:
-    return Branch(sibling_index=stem.trajectory.sibling_index, num_lines=stem.num_lines, seed=seed)
 
 
 def check_trajectory(trajectory: Trajectory, *, maker: str) -> None:

@@ -183,8 +183,8 @@ class Episode:
         injected: list[int] = []
         self.stop = self._stop_after(sampled, outcome, full if len(sampled.ids) == room else None)
         if self.stop is None:
-            shown = self.session.show(outcome.observation, outcome.kind)
-            injected = self._encoding.injected_ids(shown, after=self.ids)
+            text = self.session.show(outcome.observation, outcome.kind)
+            injected = self._encoding.injected_ids(text, after=self.ids)
             self.session.advance(outcome.kind)
             room, full = self._room(len(self.ids))
             if len(injected) >= room:  # no token would be left to answer it
@@ -295,6 +295,6 @@ class Episode:
         )
         return truncate(output, longest)
 
-    def _fits(self, shown: str) -> bool:
-        num_tokens = len(self._encoding.codec.encode(shown, is_trusted=False))
+    def _fits(self, text: str) -> bool:
+        num_tokens = len(self._encoding.codec.encode(text, is_trusted=False))
         return num_tokens <= self._limits.max_observation_tokens

@@ -53,8 +53,8 @@ async def kernel_for(problem: Problem, kernels: KernelSource, *, seed: int) -> K
         for source in problem.setup:
             execution = await kernel.run(source)
             if execution.status is not ExecStatus.OK:
-                shown = execution.output.strip().rpartition("\n")[2]
-                raise SetupError(f"setup of problem {problem.id} fails at {source!r}: {shown}")
+                fault = execution.output.strip().rpartition("\n")[2]
+                raise SetupError(f"setup of problem {problem.id} fails at {source!r}: {fault}")
     except BaseException:
         await kernel.aclose()
         raise

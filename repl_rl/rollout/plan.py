@@ -84,7 +84,7 @@ class TaskPlan:
     task_spec: str
     """`module:attribute` from which a grader's process imports the task."""
     reward: BoundReward
-    found_format: TranscriptFormat | FormatMaker
+    named_format: TranscriptFormat | FormatMaker
     """The format, or the function that makes it from a model's chat template."""
     is_graded: bool = True
     """False where nobody knows the answers: no grader is opened, and nothing is scored."""
@@ -98,15 +98,15 @@ class TaskPlan:
     @property
     def takes_template(self) -> bool:
         """True where the format is made from a model's chat template."""
-        return not isinstance(self.found_format, TranscriptFormat)
+        return not isinstance(self.named_format, TranscriptFormat)
 
     def format(self, template: ChatTemplate | None) -> TranscriptFormat:
         """The transcript format, for a model with this chat template.
 
         Raises ConfigError for a format that takes a template where there is none.
         """
-        found = self.found_format
-        made = found if isinstance(found, TranscriptFormat) else found(template)
+        named = self.named_format
+        made = named if isinstance(named, TranscriptFormat) else named(template)
         return made.with_thinking() if self.sampling.max_think_tokens else made
 
     def setup(self, fmt: TranscriptFormat) -> tuple[str, ...]:
@@ -194,12 +194,12 @@ def make_task_plan(config: Config) -> TaskPlan:
 
     Raises ConfigError for a name that is wrong, and for a prompt without its marker.
     """
-    found_format = find_format(config.transcript)
+    named_format = find_format(config.transcript)
     reward = bound_reward(config.reward)
     task, task_spec = load_task(config.task.name, config.data)
     task = choose(task, config.task)
     plan = TaskPlan(
-        config=config, task=task, task_spec=task_spec, reward=reward, found_format=found_format
+        config=config, task=task, task_spec=task_spec, reward=reward, named_format=named_format
     )
     if not plan.takes_template:  # a template is in a model's folder
         make_prompt(task, Problem(id="", statement="?"), plan.format(None))
@@ -240,15 +240,15 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
     if config.sampling.run_on == "forbid":
         engine.check_forbidden(1)  # how many there are, a vocabulary says
     find_options(config.sandbox.isolation, config.sandbox.preload)
-    found = make_task_plan(config)
+    task_plan = make_task_plan(config)
     if config.model is None and config.preset == "starter":
-        _check_starter(found, config.transcript)
+        _check_starter(task_plan, config.transcript)
     return Plan(
         config=config,
-        task=found.task,
-        task_spec=found.task_spec,
+        task=task_plan.task,
+        task_spec=task_plan.task_spec,
         reward=bound_reward(config.reward, credit),
-        found_format=found.found_format,
+        named_format=task_plan.named_format,
         make_sampler=make_sampler,
         make_credit=make_credit,
         engine=engine,
@@ -266,13 +266,13 @@ def _check_starter(plan: TaskPlan, transcript: str) -> None:
 
 def sampler_class(name: str) -> Callable[..., TrajectorySampler]:
     """The class that makes trajectories; ConfigError unless it has a method `sample`."""
-    found = load_named(name, group="repl_rl.samplers")
-    if not callable(found) or not callable(getattr(found, "sample", None)):
+    named = load_named(name, group="repl_rl.samplers")
+    if not callable(named) or not callable(getattr(named, "sample", None)):
         raise ConfigError(
             f"sampling.sampler = {name!r} is no sampler; expected a class with the arguments of "
             f"repl_rl.LineSampler and its method `sample`"
         )
-    made: Callable[..., TrajectorySampler] = found
+    made: Callable[..., TrajectorySampler] = named
     return made
 
 

@@ -14,7 +14,7 @@ import ast
 import re
 import unicodedata
 import warnings
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from repl_rl.base.concurrency import derive_seed
@@ -47,10 +47,6 @@ _MAX_SOURCE_CHARS = 1 << 14
 """A longer source is searched for words, and not parsed."""
 
 
-class TooLongError(Exception):
-    """A source that is not parsed."""
-
-
 class _RanLine(Protocol):
     @property
     def source(self) -> str: ...
@@ -75,8 +71,8 @@ def volatile_lines(sources: Sequence[str], *, setup: Iterable[str] = ()) -> list
 
     `sources` are what the kernel got, `setup` is what it had run before. Lines count from 1.
     """
-    found = next(filter(None, map(_named, setup)), None)
-    behind = None if found is None else f"runs behind a setup that {found}"
+    named = next(filter(None, map(_named, setup)), None)
+    behind = None if named is None else f"runs behind a setup that {named}"
     reasons: list[str | None] = []
     for number, own in enumerate(naming_lines(sources), 1):
         reasons.append(own or behind)
@@ -99,10 +95,8 @@ def naming_lines(sources: Sequence[str]) -> list[str | None]:
 
 
 def _named(source: str) -> str | None:
-    try:
-        texts = [text for one in statements(source) for text in _texts(one)]
-    except (TooLongError, RecursionError):
-        texts = [source]
+    nodes = nodes_of(source)
+    texts = [source] if nodes is None else [text for node in nodes for text in _texts(node)]
     for text in texts:
         for word in _WORD.findall(unicodedata.normalize("NFKC", text)):  # as the parser reads names
             # `random` holds `_urandom` and `_os`.
@@ -113,27 +107,28 @@ def _named(source: str) -> str | None:
     return None
 
 
-def _texts(statement: ast.stmt) -> Iterator[str]:
-    """All names and texts in a statement."""
-    for node in ast.walk(statement):
-        yield from (value for value in vars(node).values() if isinstance(value, str))
+def _texts(node: ast.AST) -> list[str]:
+    return [value for value in vars(node).values() if isinstance(value, str)]
 
 
-def statements(source: str) -> list[ast.stmt]:
-    """The statements of a source. Where it does not parse, those of its lines, without blocks.
+def nodes_of(source: str) -> list[ast.AST] | None:
+    """The nodes of all statements of a source; None for one that is too long or nested too deeply.
 
-    Raises TooLongError, and RecursionError, for a source that cannot be read.
+    Where it does not parse, the statements are those of its lines, without blocks.
     """
     if len(source) > _MAX_SOURCE_CHARS:
-        raise TooLongError
+        return None
     with warnings.catch_warnings():
         # `"\d"` or `1 is 1` in a policy's line is not worth a warning here.
         warnings.simplefilter("ignore")
-        whole = _parsed(source)
-        if whole is not None:
-            return whole
-        parts = [part for line in source.split("\n") for part in _parsed(line) or []]
-        return [part for part in parts if not _has_block(part)]
+        try:
+            statements = _parsed(source)
+            if statements is None:
+                parts = [part for line in source.split("\n") for part in _parsed(line) or []]
+                statements = [part for part in parts if not _has_block(part)]
+        except RecursionError:
+            return None
+    return [node for statement in statements for node in ast.walk(statement)]
 
 
 def _parsed(source: str) -> list[ast.stmt] | None:
@@ -209,8 +204,8 @@ def attempts_around(
     reasons_L = volatile_lines(kernel_sources(trajectory.lines), setup=setup)
     attempts = []
     for at in range(len(trajectory.lines)):
-        is_asked = states is None or at in states
-        if not is_asked or not can_leave(trajectory.lines[:at]) or any(reasons_L[:at]):
+        is_requested = states is None or at in states
+        if not is_requested or not can_leave(trajectory.lines[:at]) or any(reasons_L[:at]):
             continue
         attempts += [
             Attempt(

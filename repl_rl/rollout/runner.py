@@ -30,7 +30,7 @@ from repl_rl.tasks.base import Task, make_prompt, make_setup
 from repl_rl.transcript.format import Prompt, TranscriptFormat
 from repl_sandbox.types import Execution, Kernel, KernelSource, SandboxError
 
-_Part = Literal["total_s", "kernel_s", "grading_s"]
+_Measured = Literal["total_s", "kernel_s", "grading_s"]
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Waits:
     grading_s: float = 0.0
     """Part of it that was spent on verdicts, the wait for a free grader included."""
     starts_ms: list[float] = field(default_factory=list)
-    """Wait for each kernel that was asked for."""
+    """Wait for each kernel that was asked for, its problem's setup included."""
     verdicts_ms: list[float] = field(default_factory=list)
     """Wait for the verdict of each submission."""
 
@@ -59,7 +59,7 @@ class Waits:
         self.starts_ms, self.verdicts_ms = [], []
 
     @contextlib.contextmanager
-    def measure(self, part: _Part, *, each: list[float] | None = None) -> Iterator[None]:
+    def measure(self, part: _Measured, *, each: list[float] | None = None) -> Iterator[None]:
         """Add the time of the block to `part`, and in milliseconds to the waits in `each`."""
         began = time.monotonic()
         try:
@@ -72,34 +72,22 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True)
-class TimedKernels:
-    """Kernels of `source`, whose times go to `waits`."""
+class _TimedKernel:
+    """Kernel whose times go to `waits`."""
 
-    source: KernelSource
+    kernel: Kernel
     waits: Waits
 
-    async def acquire(self, *, seed: int) -> Kernel:
-        """Acquire a kernel whose times are taken: see `KernelSource.acquire`."""
-        with self.waits.measure("kernel_s", each=self.waits.starts_ms):
-            kernel = await self.source.acquire(seed=seed)
-        return _TimedKernel(kernel, self.waits)
-
-
-@dataclass(frozen=True, slots=True)
-class _TimedKernel:
-    _kernel: Kernel
-    _waits: Waits
-
     async def run(self, source: str) -> Execution:
-        with self._waits.measure("kernel_s"):
-            return await self._kernel.run(source)
+        with self.waits.measure("kernel_s"):
+            return await self.kernel.run(source)
 
     async def evaluate(self, expression: str) -> Execution:
-        with self._waits.measure("kernel_s"):
-            return await self._kernel.evaluate(expression)
+        with self.waits.measure("kernel_s"):
+            return await self.kernel.evaluate(expression)
 
     async def aclose(self) -> None:
-        await self._kernel.aclose()
+        await self.kernel.aclose()
 
 
 _Sample = Callable[[Attempt, Prompt, Kernel], Awaitable[Trajectory]]
@@ -202,12 +190,12 @@ class RolloutRunner:
     async def _try(self, attempt: Attempt, sample: _Sample) -> Trajectory:
         stem = attempt.stem
         seed = attempt.seed if stem is None else stem.trajectory.seed
-        kernels = TimedKernels(self.kernels, self.waits)
-        kernel = await kernel_for(attempt.problem, kernels, seed=seed)
-        async with contextlib.aclosing(kernel):
+        with self.waits.measure("kernel_s", each=self.waits.starts_ms):
+            kernel = await kernel_for(attempt.problem, self.kernels, seed=seed)
+        async with contextlib.aclosing(_TimedKernel(kernel, self.waits)) as timed:
             prompt = make_prompt(self.task, attempt.problem, self.fmt)
             try:
-                trajectory = await sample(attempt, prompt, kernel)
+                trajectory = await sample(attempt, prompt, timed)
             except StemError:
                 return await self._try(replace(attempt, stem=None), sample)
         check_trajectory(trajectory, maker=type(self.sampler).__name__)

@@ -21,6 +21,7 @@ from repl_rl.testing.under_test import (
     CONTEXT_TOKENS,
     ENDLESS,
     FORBIDDING,
+    NUM_DRAWS,
     USUAL,
     VOCABULARY,
     EngineOptions,
@@ -33,13 +34,6 @@ from repl_rl.testing.under_test import (
     trajectory,
     worst_difference,
 )
-
-NUM_DRAWS = 2000
-
-
-async def sample_first_tokens(engine: Engine) -> list[SampledLine]:
-    lines = [engine.line(prompt(0), max_tokens=1, seed=seed) for seed in range(NUM_DRAWS)]
-    return await asyncio.gather(*lines)
 
 
 async def long_trajectories(engine: Engine) -> list[Written]:
@@ -82,8 +76,7 @@ class EngineContract(LoopContract):
 
     forbids: ClassVar[bool] = True
     """False for an engine without `options.forbidden_ids`: see `EngineKind.most_forbidden`."""
-    _kept: ClassVar[EngineUnderTest | None] = None
-    _first_tokens: ClassVar[list[SampledLine] | None] = None
+    _shared: ClassVar[EngineUnderTest | None] = None
 
     def open(self, model: Any, folder: Path, options: EngineOptions) -> Engine:
         """An engine for `options` that samples with the weights of `model`."""
@@ -93,19 +86,19 @@ class EngineContract(LoopContract):
     def under_test(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineUnderTest]:
         """The engine of this class. It is shared: what a law changes is put back."""
         here = type(self)
-        if here._kept is None:
-            here._kept = EngineUnderTest(self.open, tmp_path_factory.mktemp(here.__name__))
+        if here._shared is None:
+            here._shared = EngineUnderTest(self.open, tmp_path_factory.mktemp(here.__name__))
         with one_thread():
-            yield here._kept
-            here._kept.restore()
+            yield here._shared
+            here._shared.restore()
 
     @classmethod
     def teardown_class(cls) -> None:
         """Close the engine; pytest calls it after the last law of the class."""
         # A fixture for the whole class cannot be a method in all versions of pytest.
-        kept, cls._kept, cls._first_tokens = cls._kept, None, None
-        if kept is not None:
-            kept.close()
+        shared, cls._shared = cls._shared, None
+        if shared is not None:
+            shared.close()
 
     @pytest.fixture
     def run(self, under_test: EngineUnderTest) -> LoopRun:
@@ -115,11 +108,7 @@ class EngineContract(LoopContract):
 
     @pytest.fixture
     def first_tokens(self, under_test: EngineUnderTest) -> list[SampledLine]:
-        """Lines [2000] of one token after the same prompt; sampled once for a class."""
-        here = type(self)
-        if here._first_tokens is None:
-            here._first_tokens = under_test.run(sample_first_tokens)
-        return here._first_tokens
+        return under_test.first_tokens
 
     def test_every_id_that_ends_a_sequence_ends_a_line(
         self, first_tokens: list[SampledLine]
@@ -311,7 +300,7 @@ class EngineContract(LoopContract):
         if not self.forbids:
             pytest.skip("this engine forbids no ids")
         results = under_test.run(long_trajectories, options=FORBIDDING)
-        sampled = {i for ids, found in results for i, x in zip(ids, found, strict=True) if x}
+        sampled = {i for ids, logprobs in results for i, x in zip(ids, logprobs, strict=True) if x}
         assert sampled.isdisjoint(FORBIDDING.forbidden_ids)
         assert worst(under_test, results, FORBIDDING) < EXACT
 
@@ -350,7 +339,7 @@ class EngineContract(LoopContract):
     ) -> None:
         """Measured from the second one on: libraries keep a few files for themselves."""
 
-        def held() -> tuple[list[str], int, int]:
+        def resources() -> tuple[list[str], int, int]:
             gc.collect()
             tensors = [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor)]
             files = psutil.Process().num_fds()
@@ -366,7 +355,7 @@ class EngineContract(LoopContract):
 
         under_test.close()
         asyncio.run(use())
-        before = held()
+        before = resources()
         engine = asyncio.run(use())
-        assert held() == before
+        assert resources() == before
         assert engine.num_sampled > 0

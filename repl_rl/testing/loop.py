@@ -80,7 +80,7 @@ class LoopContract:
     @pytest.fixture
     def rolled(self, run: LoopRun) -> Rolled:
         """The first trajectory of more than two lines, so that something is injected."""
-        return next(found for seed in range(20) if len((found := roll_out(run, seed))[0].lines) > 2)
+        return next(made for seed in range(20) if len((made := roll_out(run, seed))[0].lines) > 2)
 
     def test_what_was_sampled_and_what_was_injected_is_the_completion(self, rolled: Rolled) -> None:
         recording, trajectory = rolled

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 import torch
 from transformers import AutoModelForCausalLM, PretrainedConfig, Qwen3Config
 
-from repl_rl.engines.base import Engine
+from repl_rl.engines.base import Engine, SampledLine
 from repl_rl.transcript.tokens import ByteCodec
 
 CONTEXT_TOKENS = 512
@@ -82,6 +83,7 @@ T = TypeVar("T")
 Use = Callable[[Engine], Awaitable[T]]
 NONE: frozenset[int] = frozenset()
 TIMEOUT_S = 110.0
+NUM_DRAWS = 2000
 
 
 class SmallCodec(ByteCodec):
@@ -147,7 +149,7 @@ class EngineUnderTest:
     def run(self, use: Use[T], *, seed: int = 0, options: EngineOptions = USUAL) -> T:
         """Return the result of `use` on the engine, which keeps its cache; nothing may hang."""
 
-        engine = self._kept(options)
+        engine = self._engine_for(options)
 
         async def inside() -> T:
             async with asyncio.timeout(TIMEOUT_S):
@@ -155,7 +157,17 @@ class EngineUnderTest:
 
         return asyncio.run(inside())
 
-    def _kept(self, options: EngineOptions) -> Engine:
+    @functools.cached_property
+    def first_tokens(self) -> list[SampledLine]:
+        """Lines [2000] of one token after the same prompt."""
+
+        async def use(engine: Engine) -> list[SampledLine]:
+            lines = [engine.line(prompt(0), max_tokens=1, seed=seed) for seed in range(NUM_DRAWS)]
+            return await asyncio.gather(*lines)
+
+        return self.run(use)
+
+    def _engine_for(self, options: EngineOptions) -> Engine:
         if self._engine is None or options != self._options:
             self._engine, self._options = self.open(options), options
         return self._engine

@@ -9,7 +9,7 @@ Does not know tokens, kernels, tasks or models.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
@@ -50,14 +50,14 @@ def switched(template: ChatTemplate, *, thinks: bool) -> ChatTemplate:
     """The template with its switch for thoughts on or off; as it is where it has none."""
     for name in _SWITCHES:
         try:
-            if _asked(template, {name: True}) != _asked(template, {name: False}):
+            if _question(template, {name: True}) != _question(template, {name: False}):
                 return partial(template, **{name: thinks})  # type: ignore[arg-type]  # by name
         except TemplateError:
             return template
     return template
 
 
-def _asked(template: ChatTemplate, settings: Mapping[str, object]) -> str:
+def _question(template: ChatTemplate, settings: Mapping[str, object]) -> str:
     question = [{"role": "user", "content": _WORDS[0]}]
     return template(question, add_generation_prompt=True, **settings)
 
@@ -72,9 +72,9 @@ def chat_turn(
     another.
     """
 
-    def read(said: _Opening) -> list[Part]:
-        open_turn, whole = (said.rendered(template, count) for count in (1, 2 + has_replies))
-        return said.filled(_before_answer(open_turn, whole, _WORDS[1]))
+    def read(chat: _Opening) -> list[Part]:
+        open_turn, whole = (chat.rendered(template, count) for count in (1, 2 + has_replies))
+        return chat.filled(_before_answer(open_turn, whole, _WORDS[1]))
 
     return _accepted(read, system, user)
 
@@ -90,21 +90,21 @@ def thought_turn(template: ChatTemplate, *, system: str, user: str) -> tuple[lis
     them, has those that most models know: `<think>` and `</think>`.
     """
 
-    def read(said: _Opening) -> tuple[list[Part], str]:
-        open_turn = said.rendered(template, 1)
-        opening, closing = _thought_marks(template, said, open_turn)
-        return said.filled(open_turn + opening), closing
+    def read(chat: _Opening) -> tuple[list[Part], str]:
+        open_turn = chat.rendered(template, 1)
+        opening, closing = _thought_marks(template, chat, open_turn)
+        return chat.filled(open_turn + opening), closing
 
     return _accepted(read, system, user)
 
 
-def _thought_marks(template: ChatTemplate, said: _Opening, open_turn: str) -> tuple[str, str]:
+def _thought_marks(template: ChatTemplate, chat: _Opening, open_turn: str) -> tuple[str, str]:
     fields = dict.fromkeys(("reasoning_content", "reasoning", "thinking"), _THOUGHT)
     answer = {"role": "assistant", "content": _WORDS[1], **fields}
-    whole = template([*said.messages(1), answer], add_generation_prompt=False)
-    before, found, rest = whole.partition(_THOUGHT)
+    whole = template([*chat.messages(1), answer], add_generation_prompt=False)
+    before, has_thought, rest = whole.partition(_THOUGHT)
     closing, is_answered, _ = rest.partition(_WORDS[1])
-    if found and is_answered and closing.strip() and before.startswith(open_turn):
+    if has_thought and is_answered and closing.strip() and before.startswith(open_turn):
         return before[len(open_turn) :], closing
     is_open = open_turn.rstrip().endswith(_OPEN)
     return "" if is_open else f"{_OPEN}\n", f"\n{_CLOSE}\n\n"
@@ -115,9 +115,9 @@ def after_answers(template: ChatTemplate) -> list[str]:
 
     Empty for a template that takes no answer.
     """
-    said = _Opening({_WORDS[0]: ""})
+    chat = _Opening({_WORDS[0]: ""})
     try:
-        ended, going_on = (said.rendered(template, count) for count in (2, 3))
+        ended, going_on = (chat.rendered(template, count) for count in (2, 3))
     except TemplateError:
         return []
     after = [whole.partition(_WORDS[1])[2] for whole in (ended, going_on)]
@@ -126,8 +126,8 @@ def after_answers(template: ChatTemplate) -> list[str]:
 
 def _before_answer(open_turn: str, whole: str, answer: str, *, instead: str = "python") -> str:
     """The text up to an answer, which may go on after what a template writes to ask for one."""
-    before, found, _ = whole.partition(answer)
-    if found and before.startswith(open_turn):
+    before, is_answered, _ = whole.partition(answer)
+    if is_answered and before.startswith(open_turn):
         return before
     ends = [text.rpartition(_WORDS[0])[2][-60:] for text in (open_turn, before)]
     raise _EatsPrefixesError(
@@ -152,8 +152,8 @@ def between_turns(template: ChatTemplate, *, system: str) -> tuple[str, str]:
     return _accepted(partial(_between, template, instead=instead), system, "")
 
 
-def _between(template: ChatTemplate, said: _Opening, *, instead: str) -> tuple[str, str]:
-    texts = [said.rendered(template, count) for count in (1, 3, 5, 7)]
+def _between(template: ChatTemplate, chat: _Opening, *, instead: str) -> tuple[str, str]:
+    texts = [chat.rendered(template, count) for count in (1, 3, 5, 7)]
     leads = [
         _before_answer(shorter, longer, answer, instead=instead)[len(shorter) :]
         for shorter, longer, answer in zip(texts, texts[1:], _WORDS[1::2], strict=False)
@@ -167,17 +167,17 @@ def _between(template: ChatTemplate, said: _Opening, *, instead: str) -> tuple[s
             f"this model's chat template writes {''.join(marks[0])[:60]!r} between two turns and "
             f"{''.join(other)[:60]!r} between the next; take transcript 'chat'"
         )
-    _check_edges(said.rendered(template, 5, pad=" "), leads[0])
+    _check_edges(chat.rendered(template, 5, pad=" "), leads[0])
     return marks[0]
 
 
 def _marks(whole: str) -> list[tuple[str, str]]:
     """(what stands between an answer and its reply, from there to the next answer), at each."""
-    found = []
+    marks = []
     for answer, reply in zip(_WORDS[1::2], _WORDS[2::2], strict=True):
         closing, _, rest = whole.partition(answer)[2].partition(reply)
-        found.append((closing, rest.partition("\ue000")[0]))
-    return found
+        marks.append((closing, rest.partition("\ue000")[0]))
+    return marks
 
 
 def _check_edges(padded: str, lead: str) -> None:
@@ -220,9 +220,9 @@ class _Opening(NamedTuple):
         """A template's text with its words, which are plain text, whatever they look like."""
         parts = [Part(text, is_template=True)]
         for placeholder, filling in self.texts.items():
-            head, found, tail = parts.pop().text.partition(placeholder)
-            if not found or placeholder in tail:
-                fault = "repeats" if found else "drops"
+            head, is_there, tail = parts.pop().text.partition(placeholder)
+            if not is_there or placeholder in tail:
+                fault = "repeats" if is_there else "drops"
                 raise ConfigError(
                     f"this model's chat template {fault} a message; use another transcript"
                 )
@@ -234,12 +234,6 @@ class _Opening(NamedTuple):
         return parts
 
 
-def _openings(system: str, user: str) -> Iterator[_Opening]:
-    """A message of the system's own; then its words as the user's first."""
-    yield _Opening({_RULES: system, _WORDS[0]: user})
-    yield _Opening({_WORDS[0]: f"{system}\n\n{user}"})
-
-
 def _accepted(read: Callable[[_Opening], Read], system: str, user: str) -> Read:
     """Return what `read` finds with the first beginning that the template takes.
 
@@ -248,9 +242,12 @@ def _accepted(read: Callable[[_Opening], Read], system: str, user: str) -> Read:
     """
     faults: list[ConfigError] = []
     why: TemplateError | None = None
-    for said in _openings(system, user):
+    for opening in (
+        _Opening({_RULES: system, _WORDS[0]: user}),
+        _Opening({_WORDS[0]: f"{system}\n\n{user}"}),  # the system's words as the user's first
+    ):
         try:
-            return read(said)
+            return read(opening)
         except TemplateError as error:
             why = error
         except ConfigError as error:

@@ -54,12 +54,12 @@ def find_format(name: str) -> TranscriptFormat | FormatMaker:
     It may be a function that makes a format from a model's chat template. Raises ConfigError where
     the name stands for neither.
     """
-    found = load_named(name, group="repl_rl.transcripts")
-    if isinstance(found, TranscriptFormat):
-        return found
-    if not inspect.isfunction(found):
-        raise ConfigError(f"{name!r} is a {type(found).__name__}; expected a TranscriptFormat")
-    maker: FormatMaker = found
+    named = load_named(name, group="repl_rl.transcripts")
+    if isinstance(named, TranscriptFormat):
+        return named
+    if not inspect.isfunction(named):
+        raise ConfigError(f"{name!r} is a {type(named).__name__}; expected a TranscriptFormat")
+    maker: FormatMaker = named
     return maker
 
 
@@ -68,11 +68,11 @@ def load_repl(name: str) -> TranscriptFormat:
 
     A format that takes a chat template shows `PYTHON`, with the template's text around it.
     """
-    found = find_format(name)
-    return found if isinstance(found, TranscriptFormat) else PYTHON
+    named = find_format(name)
+    return named if isinstance(named, TranscriptFormat) else PYTHON
 
 
 def load_format(name: str, template: ChatTemplate | None = None) -> TranscriptFormat:
     """The format of a name; ConfigError where it takes a template and there is none."""
-    found = find_format(name)
-    return found if isinstance(found, TranscriptFormat) else found(template)
+    named = find_format(name)
+    return named if isinstance(named, TranscriptFormat) else named(template)

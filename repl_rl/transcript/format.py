@@ -120,8 +120,8 @@ class TranscriptFormat:
     def render_prompt(self, source_lines: Sequence[str], *, python_version: str) -> str:
         """Banner, a prompt and a line for each of `source_lines`, a bare prompt."""
         banner = self.banner.replace("{version}", python_version)
-        shown = [f"{self._numbered(n)} {line}\n" for n, line in enumerate(source_lines, 1)]
-        return banner + "".join(shown) + self._numbered(len(source_lines) + 1)
+        typed = [f"{self._numbered(n)} {line}\n" for n, line in enumerate(source_lines, 1)]
+        return banner + "".join(typed) + self._numbered(len(source_lines) + 1)
 
     def render_output(self, output: str, *, number: int) -> str:
         """A kernel's output as the answer to statement `number`."""

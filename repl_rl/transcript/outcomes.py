@@ -73,13 +73,6 @@ def imitates_output(source: str) -> bool:
     return any(map(_is_imitation, source.splitlines())) or _is_idle(source)
 
 
-def begins_as_output(source: str) -> bool:
-    """Say whether a source that runs imitates output in its first line or is idle: a prompt further
-    down may be part of a docstring."""
-    first = source.partition("\n")[0]
-    return any(map(_is_imitation, first.splitlines())) or _is_idle(source)
-
-
 def _is_imitation(line: str) -> bool:
     line = _as_read(line)
     return bool(_SCREEN.match(line) or _SCREEN_CODE.match(line)) or _labels_a_value(line)
@@ -87,8 +80,8 @@ def _is_imitation(line: str) -> bool:
 
 def _as_read(line: str) -> str:
     """A line as a reader sees it: wide letters made narrow, invisible characters dropped."""
-    shown = unicodedata.normalize("NFKC", line.replace("\t", " "))
-    return "".join(one for one in shown if unicodedata.category(one)[0] not in "CM").translate(
+    text = unicodedata.normalize("NFKC", line.replace("\t", " "))
+    return "".join(one for one in text if unicodedata.category(one)[0] not in "CM").translate(
         _LOOK_ALIKES
     )
 
@@ -110,11 +103,11 @@ def _is_idle(source: str) -> bool:
 
 def _labels_a_value(line: str) -> bool:
     """`# Output: [2, x]`, `# Output:` and `# => 4`, but neither `# Output: roots` nor `# => x`."""
-    if found := _LABEL.match(line):
-        shown = line[found.end() :].strip()
-        return not shown or _is_value(shown)
-    found = _CLAIM.match(line)
-    return found is not None and _is_literal(line[found.end() :].strip())
+    if label := _LABEL.match(line):
+        value = line[label.end() :].strip()
+        return not value or _is_value(value)
+    label = _CLAIM.match(line)
+    return label is not None and _is_literal(line[label.end() :].strip())
 
 
 def _is_value(text: str) -> bool:
@@ -178,7 +171,8 @@ def executed_kind(
     is_open = execution.status is ExecStatus.INCOMPLETE
     if syntax is Syntax.OPEN or (is_open and syntax is Syntax.UNKNOWN):
         return OutcomeKind.INCOMPLETE
-    if begins_as_output(source):
+    first = source.partition("\n")[0]
+    if any(map(_is_imitation, first.splitlines())) or _is_idle(source):
         return OutcomeKind.FAKE_OUTPUT
     if syntax is Syntax.BROKEN:
         return OutcomeKind.SYNTAX_ERROR

@@ -67,10 +67,10 @@ def tree_edges(siblings: Sequence[Scored], *, as_scored: bool = False) -> list[l
     Edges of equal value get exactly 0, and so do an edge without others and one without an outcome.
     With `as_scored` weights are those of all, as if each had one.
     """
-    found: list[list[Edge]] = [[] for _ in siblings]
+    edges_GE: list[list[Edge]] = [[] for _ in siblings]
     for one in _Tree(siblings, as_scored=as_scored).outline():
-        found[one.at].append(one.edge)
-    return found
+        edges_GE[one.at].append(one.edge)
+    return edges_GE
 
 
 def outline(siblings: Sequence[Scored]) -> list[Outlined]:
@@ -91,14 +91,14 @@ class _Tree:
         self._begin: defaultdict[tuple[int | None, int], list[int]] = defaultdict(list)
         """By (the sibling that they leave, lines): those that leave none of these. A file may lack
         one that others leave."""
-        places = {one.trajectory.sibling_index: at for at, one in enumerate(siblings)}
+        indices = {one.trajectory.sibling_index: at for at, one in enumerate(siblings)}
         stops: defaultdict[int, set[int]] = defaultdict(set)
         for at, left in enumerate(self._branches):
             if left is None:
                 self._begin[None, 0].append(at)
                 continue
-            other = places.get(left.sibling_index)
-            if other is not None and left.num_lines <= self._last_place(other):
+            other = indices.get(left.sibling_index)
+            if other is not None and left.num_lines <= self._last_exit(other):
                 self._leaving[other, left.num_lines].append(at)
                 stops[other].add(left.num_lines)
             else:
@@ -108,7 +108,7 @@ class _Tree:
         self._values = self._find_values()
 
     def outline(self) -> list[Outlined]:
-        found: list[Outlined] = []
+        edges_in_order: list[Outlined] = []
         ahead: list[tuple[Outlined, float | None]] = []
         """Edges whose turn comes, the next one last, and the value of the rest of the group."""
         for (left, start), members in reversed(self._begin.items()):
@@ -121,7 +121,7 @@ class _Tree:
                 ahead.append((one, statistics.fmean(known) if known and left is None else None))
         while ahead:
             one, rest = ahead.pop()
-            found.append(one)
+            edges_in_order.append(one)
             at, stop = one.at, one.edge.stop
             # One that ended right where it was left has an edge of no lines, which ends it.
             if one.edge.start < stop and (below := self._leaving.get((at, stop))):
@@ -129,7 +129,7 @@ class _Tree:
                     [at, *below], stop, one.edge.weight, depth=one.depth + 1, rest=rest
                 )
                 ahead += ((edge, rest) for edge in reversed(edges))
-        return found
+        return edges_in_order
 
     def _from(
         self,
@@ -148,7 +148,7 @@ class _Tree:
         before = statistics.fmean(known) if known else None
         peers = known if rest is None else [*known, rest]
         advantages = iter(centred(peers, "leave_one_out"))
-        found = []
+        edges = []
         for at, value in zip(members, values, strict=True):
             stop = self._next(at, start)
             edge = Edge(
@@ -159,8 +159,8 @@ class _Tree:
                 advantage=0.0 if value is None else next(advantages),
                 weight=0.0 if value is None else weight / len(known),
             )
-            found.append(Outlined(depth, at, edge))
-        return found
+            edges.append(Outlined(depth, at, edge))
+        return edges
 
     def _find_values(self) -> dict[tuple[int, int], float | None]:
         """Mean outcomes of what each edge leads to, by (sibling, start of the edge)."""
@@ -181,14 +181,14 @@ class _Tree:
     def _next(self, at: int, start: int) -> int | None:
         """The first place behind `start` lines where somebody leaves a sibling."""
         stops = self._stops[at]
-        found = bisect.bisect_right(stops, start)
-        return stops[found] if found < len(stops) else None
+        index = bisect.bisect_right(stops, start)
+        return stops[index] if index < len(stops) else None
 
     def _start(self, at: int) -> int:
         """Lines before its own, which are copies."""
         branch = self._branches[at]
         return 0 if branch is None else branch.num_lines
 
-    def _last_place(self, at: int) -> int:
+    def _last_exit(self, at: int) -> int:
         """The most lines behind which somebody leaves it: its end, if it has a line of its own."""
         return self._lengths[at] - (self._lengths[at] <= self._start(at))

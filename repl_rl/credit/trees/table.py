@@ -29,8 +29,8 @@ def branching_groups(paths: Iterable[Path]) -> dict[object, list[StoredTrajector
     """Siblings in the order of files, by `StoredTrajectory.group`, where one leaves others."""
     members: defaultdict[object, list[StoredTrajectory]] = defaultdict(list)
     for path in paths:
-        for place in places(path):
-            members[place.group].append(place)
+        for stored in places(path):
+            members[stored.group].append(stored)
     return {
         group: same
         for group, same in members.items()
@@ -53,13 +53,13 @@ def tree_table(group: Sequence[Scored], *, shown: int) -> Table:
         table.add_row(Text("prompt", "dim"), "", _value(first.before), "")
     for depth, at, edge in edges:
         trajectory = group[at].trajectory
-        is_shown = trajectory.sibling_index == shown
-        name = f"{'  ' * depth}{trajectory.sibling_index}{'*' if is_shown else ' '} "
+        is_marked = trajectory.sibling_index == shown
+        name = f"{'  ' * depth}{trajectory.sibling_index}{'*' if is_marked else ' '} "
         lines = trajectory.lines[edge.start : edge.stop]
         source = strip_line(lines[0].source) if lines else ""
         text = shorten(clean(source).replace("\n", " "), max(8, _SOURCE - len(name)))
         table.add_row(
-            Text(name + text, "bold" if is_shown else ""),
+            Text(name + text, "bold" if is_marked else ""),
             f"{edge.start + 1}-{edge.stop}" if len(lines) > 1 else f"{edge.stop}" if lines else "",
             _value(edge.after),
             signed(edge.advantage),

@@ -158,10 +158,8 @@ class Tree(Credit):
             (at, line, edge, siblings[at].reward.line_rewards[line])
             for at, line, edge in _own_lines(siblings)
         ]
-        total, weight = (
-            math.fsum(edge.weight for *_, edge, _ in own),
-            self.config.line_credit_weight,
-        )
+        total = math.fsum(edge.weight for *_, edge, _ in own)
+        weight = self.config.line_credit_weight
         mean = math.fsum(r * edge.weight for *_, edge, r in own) / total if total else 0.0
         for at, line, edge, r in own:
             value = edge.advantage / scale + weight * (r - mean)
@@ -191,7 +189,7 @@ class Tree(Credit):
                 f"grpo.branching = {list(factors)} makes groups of {size}; expected "
                 f"grpo.group_size = {size}, not {grpo.group_size}"
             )
-        for wanted, is_fit in (
+        for requirement, is_fit in (
             ("sampling.sampler = 'lines'", samples_lines),
             ("sampling.max_think_tokens = 0", not config.sampling.max_think_tokens),
             ("grpo.rerolls = 0", not grpo.rerolls),
@@ -202,15 +200,15 @@ class Tree(Credit):
             ),
         ):
             if not is_fit:
-                raise ConfigError(f"grpo.credit = {name!r} takes {wanted}")
+                raise ConfigError(f"grpo.credit = {name!r} takes {requirement}")
 
 
 def _own_lines(
     siblings: Sequence[Scored], *, as_scored: bool = False
 ) -> Iterator[tuple[int, int, Edge]]:
     """Each line that was sampled for a sibling, where that one stands first, with its edge."""
-    places = [(one.trajectory.sibling_index, at) for at, one in enumerate(siblings)]
-    first = sorted(dict(reversed(places)).values())
+    slots = [(one.trajectory.sibling_index, at) for at, one in enumerate(siblings)]
+    first = sorted(dict(reversed(slots)).values())
     edges_GE = tree_edges([siblings[at] for at in first], as_scored=as_scored)
     for at, edges in zip(first, edges_GE, strict=True):
         for edge in edges:

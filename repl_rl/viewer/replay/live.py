@@ -20,7 +20,7 @@ from repl_rl.base.terminal import one_row
 from repl_rl.errors import ConfigError
 from repl_rl.records import Line, LineOutcome, OutcomeKind, Scored, Trajectory
 from repl_rl.rollout.kernels import kernel_pool
-from repl_rl.rollout.prefixes import TooLongError, kernel_sources, statements
+from repl_rl.rollout.prefixes import kernel_sources, nodes_of
 from repl_rl.rollout.session import Session
 from repl_rl.transcript.format import SUBMIT, strip_line
 from repl_rl.viewer.replay.compare import difference
@@ -53,11 +53,7 @@ def bound_names(sources: Sequence[str]) -> list[str]:
 
 
 def _bound(source: str) -> Iterator[str]:
-    try:
-        nodes = [node for statement in statements(source) for node in ast.walk(statement)]
-    except (TooLongError, RecursionError):
-        return
-    for node in nodes:
+    for node in nodes_of(source) or ():
         match node:
             case ast.Name(id=name, ctx=ast.Store()):
                 yield name
