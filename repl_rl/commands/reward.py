@@ -34,7 +34,7 @@ from repl_rl.runs.trajectory_file import StoredTrajectory, places
 from repl_rl.tasks.base import make_prompt
 from repl_rl.viewer.replay.annotated import annotate
 from repl_rl.viewer.replay.scene import config_of, refuse_foreign_code
-from repl_rl.viewer.show.display import Screen
+from repl_rl.viewer.show.display import Screen, worth_table
 
 MISSED = 1
 
@@ -179,7 +179,7 @@ def explain(
         for where, ledger in wanted[:count]:
             found = worths_of(ledger.scored, branches)
             screen.ledger(f"{where} {ledger.scored.trajectory.problem_id}", ledger)
-            screen.worths(found)
+            screen.table(worth_table(found))
 
 
 @contextlib.contextmanager

@@ -117,17 +117,17 @@ def _line_misses(played: PlayedGolden, reward: Reward) -> Iterator[Miss]:
     for index, wanted in enumerate(played.golden.lines):
         if index == len(trajectory.lines):
             end = f"the end: {trajectory.stop_reason}"
-            yield _miss(played, wanted.number, "one more line", end, wanted)
+            yield _miss(played, wanted.number, "one more line", end, line=wanted)
             return
         line = trajectory.lines[index]
         if wanted.is_continued != is_continued:
             prompts = ("...", ">>>") if wanted.is_continued else (">>>", "...")
-            yield _miss(played, wanted.number, *(f"the prompt {p}" for p in prompts), wanted)
+            yield _miss(played, wanted.number, *(f"the prompt {p}" for p in prompts), line=wanted)
         is_continued = line.outcome.kind is OutcomeKind.INCOMPLETE
         yield from _value_misses(played, wanted, line, reward.line_rewards[index])
         if wanted.output != line.outcome.observation:
             outputs = (wanted.output, line.outcome.observation)
-            yield _miss(played, wanted.number, *(f"the output {o!r}" for o in outputs), wanted)
+            yield _miss(played, wanted.number, *(f"the output {o!r}" for o in outputs), line=wanted)
 
 
 def _value_misses(
@@ -143,12 +143,12 @@ def _value_misses(
         _expectation(wanted.kind, wanted.reward),
         # The outcome explains a different number, so show it even where none is written.
         _expectation(kind, None if wanted.reward is None else reward),
-        wanted,
+        line=wanted,
     )
 
 
 def _miss(
-    played: PlayedGolden, number: int, expected: str, got: str, line: GoldenLine | None = None
+    played: PlayedGolden, number: int, expected: str, got: str, *, line: GoldenLine | None = None
 ) -> Miss:
     prompt = "..." if line is not None and line.is_continued else ">>>"
     return Miss(

@@ -14,7 +14,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 
 from rich.cells import cell_len, chop_cells
 from rich.text import Text
@@ -36,15 +36,15 @@ Decode = Callable[[Sequence[int]], str]
 """Turns ids into text by the vocabulary that made them."""
 
 
-class By(Enum):
-    """Writer of a piece of a row."""
+class By(StrEnum):
+    """Writer of a piece of a row. The value is the style that shows it."""
 
-    PROMPT = "prompt"
-    SAMPLED = "sampled"
-    ERROR = "error"
+    PROMPT = "dim"
+    SAMPLED = "bold green"
+    ERROR = "bold red"
     """Sampled, in a line that failed."""
-    INJECTED = "injected"
-    COPIED = "copied"
+    INJECTED = "cyan"
+    COPIED = "dim green"
     """Sampled for another one, which this one begins as."""
 
 
@@ -161,14 +161,7 @@ def _repl_of(prompt: str) -> tuple[TranscriptFormat | None, int]:
     return (IPYTHON, int(found[1])) if found else (None, 1)
 
 
-PROMPT, SAMPLED, INJECTED, ERROR, COPIED = "dim", "bold green", "cyan", "bold red", "dim green"
-_STYLES = {
-    By.PROMPT: PROMPT,
-    By.SAMPLED: SAMPLED,
-    By.COPIED: COPIED,
-    By.INJECTED: INJECTED,
-    By.ERROR: ERROR,
-}
+PROMPT, SAMPLED, ERROR, INJECTED, COPIED = By
 _BESIDE = 26
 """Columns of the marks, and of what stands beside them."""
 _LEAST = 20
@@ -231,7 +224,7 @@ def _folded(rows: Iterator[_Marked]) -> Iterator[_Marked]:
 
 
 def _marked(row: TranscriptRow, scored: Scored) -> _Marked:
-    left = Text.assemble(*((piece, _STYLES[by]) for piece, by in row.pieces))
+    left = Text.assemble(*((piece, by) for piece, by in row.pieces))
     writers = {by for _, by in row.pieces} - {By.PROMPT, By.INJECTED}
     if not writers:
         is_prompt = not any(by is By.INJECTED for _, by in row.pieces)
@@ -243,7 +236,7 @@ def _marked(row: TranscriptRow, scored: Scored) -> _Marked:
         left.rstrip()
         left.append(" (empty)", "dim")
     by = next(iter(writers))
-    mark = Text("=" if by is By.COPIED else "+", _STYLES[by])
+    mark = Text("=" if by is By.COPIED else "+", by)
     if row.ended:
         ended = Text(", ").join(_ended(line, reward, scored) for line, reward in row.ended)
         mark.append("   ").append_text(ended)
