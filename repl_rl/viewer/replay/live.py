@@ -196,8 +196,8 @@ class Live:
         self._kernel = await self._kernels.acquire(seed=trajectory.seed)
         async with self._at_work() as kernel:
             await self._set_up(kernel)
-        number = self._scene.first_number(trajectory.prompt_text)
-        self.session = Session(kernel, self._scene.fmt, number=number)
+        fmt = self._scene.fmt
+        self.session = Session(kernel, fmt, number=fmt.number_at_end(trajectory.prompt_text) or 1)
         self.lines = []  # cleared last: where no kernel starts, `back` can be called again
 
     async def aclose(self) -> None:

@@ -11,7 +11,6 @@ import contextlib
 import errno
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -72,13 +71,6 @@ class Scene:
     def setup_of(self, problem: Problem) -> tuple[str, ...]:
         """All that a kernel has run before the first line of a trajectory of `problem`."""
         return (*self.setup, *problem.setup)
-
-    def first_number(self, prompt: str) -> int:
-        """The number of the statement that a prompt asks for; 1 where prompts have no numbers."""
-        # At most nine digits: a hostile file may hold a number that is too long for `int`.
-        shown = re.escape(self.fmt.primary).replace(r"\{n\}", r"(\d{1,9})")
-        found = re.search(rf"{shown}\Z", prompt)
-        return int(found[1]) if found and found.groups() else 1
 
 
 def make_scene(

@@ -11,7 +11,6 @@ stands to the right stays in its place. Knows records. Does not know screens.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -153,12 +152,10 @@ def _alone(source: str, observation: str) -> str:
 
 def _repl_of(prompt: str) -> tuple[TranscriptFormat | None, int]:
     """The REPL that a prompt ends in, and the number of the statement that it asks for."""
-    if prompt.endswith(PYTHON.primary):
-        return PYTHON, 1
-    # At most nine digits: `int` refuses a number that is too long.
-    shown = re.escape(IPYTHON.primary).replace(r"\{n\}", r"(\d{1,9})")
-    found = re.search(rf"{shown}\Z", prompt)
-    return (IPYTHON, int(found[1])) if found else (None, 1)
+    for fmt in (PYTHON, IPYTHON):
+        if (number := fmt.number_at_end(prompt)) is not None:
+            return fmt, number
+    return None, 1
 
 
 PROMPT, SAMPLED, ERROR, INJECTED, COPIED = By
