@@ -91,17 +91,17 @@ def mutate(
     suites = Suites.open(paths, files=files, overrides=overrides)
     if any(miss for suite in suites.suites for miss in suite.misses()):
         raise ConfigError("these transcripts miss as it is; mend what `repl-rl reward test` shows")
-    fates = suites.mutate(skip=skip)
-    survivors = [(mutant, fate) for mutant, fate in fates if fate.is_survivor]
-    for mutant, fate in survivors:
-        click.echo(f"survived  {mutant.key:22}{mutant.change:18}{fate}")
-    counts = Counter(fate for _, fate in fates)
-    text = ", ".join(f"{count} {fate}" for fate, count in sorted(counts.items()))
-    click.echo(f"{len(fates)} mutants: {text}" if fates else "0 mutants")
+    results = suites.mutate(skip=skip)
+    survivors = [(mutant, result) for mutant, result in results if result.is_survivor]
+    for mutant, result in survivors:
+        click.echo(f"survived  {mutant.key:22}{mutant.change:18}{result}")
+    counts = Counter(result for _, result in results)
+    text = ", ".join(f"{count} {result}" for result, count in sorted(counts.items()))
+    click.echo(f"{len(results)} mutants: {text}" if results else "0 mutants")
     for suite in suites.suites:
         if unread := ", ".join(suite.unread()):
             what = f"{suite.config.reward.function} reads no {unread}"
-            none_left = "" if fates else ", so nothing under [reward] can be varied"
+            none_left = "" if results else ", so nothing under [reward] can be varied"
             click.echo(f"{suite.file.path}: {what}{none_left}")
     sys.exit(MISSED if survivors else 0)
 

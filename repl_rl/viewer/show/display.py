@@ -50,7 +50,7 @@ class Phase:
         self.done = 0
         self._note = note
         self._clock = clock
-        self._began = self._moved = self._said = clock()
+        self._began = self._moved = self._reported = clock()
         self._tenth = 0
 
     def move(self, done: int, note: Note, total: int) -> None:
@@ -84,9 +84,9 @@ class Phase:
         None else, and at the end: its result is reported then.
         """
         tenth = 10 * self.done // max(1, self.total)
-        if not self._tenth < tenth < 10 or self._clock() - self._said < quiet_s:
+        if not self._tenth < tenth < 10 or self._clock() - self._reported < quiet_s:
             return None
-        self._tenth, self._said = tenth, self._clock()
+        self._tenth, self._reported = tenth, self._clock()
         cells = (self.name, self.count, self.note, f"{self.left} left")
         return "  ".join(filter(None, cells))
 
@@ -176,7 +176,7 @@ class Screen(Progress):
             console=self._console,
             refresh_per_second=4,
             transient=True,
-            get_renderable=lambda: Group(*self._shown()),
+            get_renderable=lambda: Group(*self._rendered()),
         )
 
     def __enter__(self) -> Screen:
@@ -267,7 +267,7 @@ class Screen(Progress):
         if self._live.is_started:
             self._live.refresh()
 
-    def _shown(self) -> Iterator[Table]:
+    def _rendered(self) -> Iterator[Table]:
         if self._history:
             yield self._table()
         if self._phases:
@@ -304,8 +304,8 @@ def _lineage(trajectory: Trajectory) -> str:
 
 def _value(item: _Row, row: Mapping[str, float]) -> float | None:
     """The row's number, None where the step has none of its metrics."""
-    found = [row[key] for key in item.keys if key in row]
-    return sum(found) if found else None
+    values = [row[key] for key in item.keys if key in row]
+    return sum(values) if values else None
 
 
 def trend(values: Sequence[float], width: int = _TREND) -> str:

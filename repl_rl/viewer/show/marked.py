@@ -134,11 +134,11 @@ def span_texts(trajectory: Trajectory) -> list[str]:
             texts.append(trajectory.opening)
             continue
         line = trajectory.lines[span.line_index]
-        shown, kind = line.outcome.observation, line.outcome.kind
+        output, kind = line.outcome.observation, line.outcome.kind
         if fmt is None:
-            texts.append(_alone(line.source, shown))
+            texts.append(_alone(line.source, output))
         else:
-            texts.append(fmt.render_observation(shown, kind, number=number))
+            texts.append(fmt.render_observation(output, kind, number=number))
             number = next_number(number, kind)
     return texts
 
