@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from repl_rl.records import LineOutcome, OutcomeKind
-from repl_rl.transcript.format import TranscriptFormat, is_thought, next_number
+from repl_rl.transcript.format import TranscriptFormat, is_comment, next_number
 from repl_rl.transcript.outcomes import (
     executed_kind,
     statement_key,
@@ -45,7 +45,7 @@ class Session:
         Raises SandboxError if our own side fails.
         """
         # Inside an open statement a comment belongs to the source: it may close a triple quote.
-        if not self.pending and is_thought(text):
+        if not self.pending and is_comment(text):
             return LineOutcome(kind=thought_kind(text))
         source = self.pending + text
         syntax = self._compiler.syntax(source)

@@ -211,7 +211,7 @@ def prompt_lines(prompt: str, statement: str) -> list[str]:
 def setup_sources(prompt: str) -> list[str]:
     """Sources that bring a fresh kernel to the state the prompt shows, and the submission stub."""
     lines = [line for line in prompt.strip("\n").split("\n") if line != PROBLEM_MARKER]
-    return [line for line in lines if not is_thought(line)] + [SUBMIT_STUB]
+    return [line for line in lines if not is_comment(line)] + [SUBMIT_STUB]
 
 
 def line_of(source: str) -> str:
@@ -240,7 +240,7 @@ def text_of(source: str, ids: Sequence[int], decode: Decode) -> str | None:
 _THOUGHT = re.compile(r"\s*(#.*)?")
 
 
-def is_thought(source: str) -> bool:
+def is_comment(source: str) -> bool:
     """True where every physical line is a comment or blank: no kernel sees such a source."""
     return all(_THOUGHT.fullmatch(line) for line in source.split("\n"))
 

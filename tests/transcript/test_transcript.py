@@ -21,7 +21,7 @@ from repl_rl.transcript.format import (
     PYTHON,
     SUBMIT_STUB,
     Prompt,
-    is_thought,
+    is_comment,
     line_of,
     prompt_lines,
     setup_sources,
@@ -135,7 +135,7 @@ def test_a_source_becomes_the_line_that_a_policy_would_write(source: str, line: 
     ],
 )
 def test_a_thought_is_comments_and_blanks_alone(source: str, expected: bool) -> None:
-    assert is_thought(source) is expected
+    assert is_comment(source) is expected
 
 
 # Spans

@@ -21,7 +21,7 @@ from nbformat import v4
 
 from repl_rl.credit.ledger import Entry
 from repl_rl.records import LineOutcome, OutcomeKind, Trajectory
-from repl_rl.transcript.format import SUBMIT, is_thought, spans, strip_line
+from repl_rl.transcript.format import SUBMIT, is_comment, spans, strip_line
 from repl_rl.viewer.replay.annotated import Annotated
 from repl_rl.viewer.replay.scene import whole_file
 from repl_rl.viewer.show.marked import verdict_words
@@ -170,7 +170,7 @@ def _statements(entries: Sequence[Entry]) -> Iterator[_Statement]:
     body: list[Entry] = []
     for entry in entries:
         kind = entry.line.outcome.kind
-        if not body and kind is not OutcomeKind.CUT and is_thought(strip_line(entry.line.source)):
+        if not body and kind is not OutcomeKind.CUT and is_comment(strip_line(entry.line.source)):
             comments.append(entry)
             continue
         body.append(entry)
