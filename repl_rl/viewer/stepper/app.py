@@ -50,7 +50,7 @@ class RunningCommand:
     """Command of a walk under way."""
 
     doing: str
-    """What it does, in words."""
+    """Words for the row of status."""
     task: asyncio.Task[str | None]
     can_stop: bool
     since: float = field(default_factory=time.monotonic)
