@@ -17,14 +17,12 @@ are 0.
 Pure functions. Knows no trainer, no torch and no engine; only `tinker_datum` imports a framework.
 """
 
-from typing import Any
-
 from repl_rl.integrations.export import Row, row_of, skyrl, tinker_datum, verl
 
 __all__ = ["Row", "row_of", "skyrl", "tinker_datum", "verl"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     known = f"repl_rl.export has no {name!r}; there are {', '.join(__all__)}"
     if name in ("rllm", "slime"):  # what an AttributeError says is lost in `from ... import`
         raise ImportError(f"{known}; rllm and slime are gone, and row_of gives the same lists")

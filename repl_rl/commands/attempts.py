@@ -116,7 +116,7 @@ def run_shown(runtime: Runtime, attempt: Attempt, loaded: LoadedModel, screen: S
     """Make one trajectory. Its lines are shown as they come; those of another loop at its end."""
     sampler = runtime.sampler
     if is_line_loop(sampler):
-        sampler.on_line = LineStream(loaded.codec, screen.say).hear
+        sampler.on_line = LineStream(loaded.codec, screen.say).show_line
         return runtime.run([attempt])[0]
     scored = runtime.run([attempt])[0]
     screen.transcript(scored, loaded.codec.decode)

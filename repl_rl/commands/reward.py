@@ -34,7 +34,7 @@ from repl_rl.runs.trajectory_file import StoredTrajectory, places
 from repl_rl.tasks.base import make_prompt
 from repl_rl.viewer.replay.annotated import annotate
 from repl_rl.viewer.replay.scene import config_of, refuse_foreign_code
-from repl_rl.viewer.show.display import Screen
+from repl_rl.viewer.show.display import Screen, worth_table
 
 MISSED = 1
 
@@ -91,17 +91,17 @@ def mutate(
     suites = Suites.open(paths, files=files, overrides=overrides)
     if any(miss for suite in suites.suites for miss in suite.misses()):
         raise ConfigError("these transcripts miss as it is; mend what `repl-rl reward test` shows")
-    fates = suites.mutate(skip=skip)
-    survivors = [(mutant, fate) for mutant, fate in fates if fate.is_survivor]
-    for mutant, fate in survivors:
-        click.echo(f"survived  {mutant.key:22}{mutant.change:18}{fate}")
-    counts = Counter(fate for _, fate in fates)
-    text = ", ".join(f"{count} {fate}" for fate, count in sorted(counts.items()))
-    click.echo(f"{len(fates)} mutants: {text}" if fates else "0 mutants")
+    results = suites.mutate(skip=skip)
+    survivors = [(mutant, result) for mutant, result in results if result.is_survivor]
+    for mutant, result in survivors:
+        click.echo(f"survived  {mutant.key:22}{mutant.change:18}{result}")
+    counts = Counter(result for _, result in results)
+    text = ", ".join(f"{count} {result}" for result, count in sorted(counts.items()))
+    click.echo(f"{len(results)} mutants: {text}" if results else "0 mutants")
     for suite in suites.suites:
         if unread := ", ".join(suite.unread()):
             what = f"{suite.config.reward.function} reads no {unread}"
-            none_left = "" if fates else ", so nothing under [reward] can be varied"
+            none_left = "" if results else ", so nothing under [reward] can be varied"
             click.echo(f"{suite.file.path}: {what}{none_left}")
     sys.exit(MISSED if survivors else 0)
 
@@ -179,7 +179,7 @@ def explain(
         for where, ledger in wanted[:count]:
             found = worths_of(ledger.scored, branches)
             screen.ledger(f"{where} {ledger.scored.trajectory.problem_id}", ledger)
-            screen.worths(found)
+            screen.table(worth_table(found))
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Check a reward against golden transcripts: what is written, what the code gives, what differs.
 
     GoldenFile -> Played (Trajectory, Verdict | None) -> score: Scored -> misses
-    RewardConfig -> mutant, one constant changed -> its fate: do the transcripts notice?
+    RewardConfig -> mutant, one constant changed -> its result: do the transcripts notice?
 
 A constant that no transcript notices could be wrong unseen. Knows records and the reward's
 signature. Does not know screens or exit codes.
@@ -35,15 +35,15 @@ class Miss:
     number: int
     """Number of the line in the file."""
     title: str
-    shown: str
+    line: str
     """The line of the transcript that it concerns; empty if it concerns the whole."""
     expected: str
     got: str
 
     def __str__(self) -> str:
-        shown = f"    {self.shown}\n" if self.shown else ""
+        line = f"    {self.line}\n" if self.line else ""
         return (
-            f"{self.path}:{self.number}: {self.title}\n{shown}"
+            f"{self.path}:{self.number}: {self.title}\n{line}"
             f"    expected  {self.expected}\n    got       {self.got}"
         )
 
@@ -64,14 +64,14 @@ def play_one(file: GoldenFile, index: int) -> PlayedGolden:
     trajectory = play(golden, sibling_index=index)
     verdict = None
     if trajectory.submission is not None:
-        wanted = golden.head.get("verdict")
-        if wanted is None:
+        written = golden.head.get("verdict")
+        if written is None:
             raise ConfigError(
                 f"{file.path}:{golden.number}: {golden.title!r} submits "
                 f"{trajectory.submission!r}; expected `verdict: KIND`, for nothing is graded here"
             )
-        if wanted.value is not None:
-            verdict = Verdict(kind=VerdictKind(str(wanted.value)), chance=golden.chance)
+        if written.value is not None:
+            verdict = Verdict(kind=VerdictKind(str(written.value)), chance=golden.chance)
     return PlayedGolden(file=file, golden=golden, trajectory=trajectory, verdict=verdict)
 
 
@@ -101,10 +101,10 @@ def _head_misses(played: PlayedGolden, reward: Reward) -> Iterator[Miss]:
         "stop": trajectory.stop_reason,
         "submission": trajectory.submission,
     }
-    for key, wanted in played.golden.head.items():
-        if not _is_met(wanted.value, got[key]):
-            values = (f"{key}: {_word(value)}" for value in (wanted.value, got[key]))
-            yield _miss(played, wanted.number, *values)
+    for key, written in played.golden.head.items():
+        if not _is_met(written.value, got[key]):
+            values = (f"{key}: {_word(value)}" for value in (written.value, got[key]))
+            yield _miss(played, written.number, *values)
 
 
 def _verdict_word(played: PlayedGolden) -> str:
@@ -114,57 +114,59 @@ def _verdict_word(played: PlayedGolden) -> str:
 def _line_misses(played: PlayedGolden, reward: Reward) -> Iterator[Miss]:
     trajectory = played.trajectory
     is_continued = False
-    for index, wanted in enumerate(played.golden.lines):
+    for index, written in enumerate(played.golden.lines):
         if index == len(trajectory.lines):
             end = f"the end: {trajectory.stop_reason}"
-            yield _miss(played, wanted.number, "one more line", end, wanted)
+            yield _miss(played, written.number, "one more line", end, line=written)
             return
         line = trajectory.lines[index]
-        if wanted.is_continued != is_continued:
-            prompts = ("...", ">>>") if wanted.is_continued else (">>>", "...")
-            yield _miss(played, wanted.number, *(f"the prompt {p}" for p in prompts), wanted)
+        if written.is_continued != is_continued:
+            prompts = ("...", ">>>") if written.is_continued else (">>>", "...")
+            yield _miss(played, written.number, *(f"the prompt {p}" for p in prompts), line=written)
         is_continued = line.outcome.kind is OutcomeKind.INCOMPLETE
-        yield from _value_misses(played, wanted, line, reward.line_rewards[index])
-        if wanted.output != line.outcome.observation:
-            outputs = (wanted.output, line.outcome.observation)
-            yield _miss(played, wanted.number, *(f"the output {o!r}" for o in outputs), wanted)
+        yield from _value_misses(played, written, line, reward.line_rewards[index])
+        if written.output != line.outcome.observation:
+            outputs = (written.output, line.outcome.observation)
+            yield _miss(
+                played, written.number, *(f"the output {o!r}" for o in outputs), line=written
+            )
 
 
 def _value_misses(
-    played: PlayedGolden, wanted: GoldenLine, line: Line, reward: float
+    played: PlayedGolden, written: GoldenLine, line: Line, reward: float
 ) -> Iterator[Miss]:
     kind = line.outcome.kind
-    is_kind_met = wanted.kind in (None, kind)
-    if is_kind_met and (wanted.reward is None or _is_met(wanted.reward, reward)):
+    is_kind_met = written.kind in (None, kind)
+    if is_kind_met and (written.reward is None or _is_met(written.reward, reward)):
         return
     yield _miss(
         played,
-        wanted.expect_number,
-        _expectation(wanted.kind, wanted.reward),
+        written.expect_number,
+        _expectation(written.kind, written.reward),
         # The outcome explains a different number, so show it even where none is written.
-        _expectation(kind, None if wanted.reward is None else reward),
-        wanted,
+        _expectation(kind, None if written.reward is None else reward),
+        line=written,
     )
 
 
 def _miss(
-    played: PlayedGolden, number: int, expected: str, got: str, line: GoldenLine | None = None
+    played: PlayedGolden, number: int, expected: str, got: str, *, line: GoldenLine | None = None
 ) -> Miss:
     prompt = "..." if line is not None and line.is_continued else ">>>"
     return Miss(
         path=played.file.path,
         number=number,
         title=played.golden.title,
-        shown="" if line is None else prompt + line.source.removesuffix("\n"),
+        line="" if line is None else prompt + line.source.removesuffix("\n"),
         expected=expected,
         got=got,
     )
 
 
-def _is_met(wanted: float | str | None, got: float | str | None) -> bool:
-    if isinstance(wanted, float) and isinstance(got, int | float):
-        return math.isclose(wanted, got, rel_tol=0.0, abs_tol=_TOLERANCE)
-    return wanted == got
+def _is_met(written: float | str | None, got: float | str | None) -> bool:
+    if isinstance(written, float) and isinstance(got, int | float):
+        return math.isclose(written, got, rel_tol=0.0, abs_tol=_TOLERANCE)
+    return written == got
 
 
 def _expectation(kind: OutcomeKind | None, reward: float | None) -> str:
@@ -195,8 +197,8 @@ class Mutant:
     """Value of that field. Any: a number or a mapping of numbers."""
 
 
-class Fate(StrEnum):
-    """Fate of a mutant under the transcripts."""
+class MutantResult(StrEnum):
+    """Result of a mutant under the transcripts."""
 
     NOTICED = "noticed"
     """A transcript misses under it."""
@@ -209,7 +211,7 @@ class Fate(StrEnum):
 
     @property
     def is_survivor(self) -> bool:
-        return self in (Fate.UNWRITTEN, Fate.UNTOUCHED)
+        return self in (MutantResult.UNWRITTEN, MutantResult.UNTOUCHED)
 
 
 def mutants(config: RewardConfig) -> Iterator[Mutant]:
@@ -265,34 +267,34 @@ def fields_unread(
     return tuple(name for name in _FIELDS if name not in read)
 
 
-def fate(
+def try_mutant(
     mutant: Mutant,
     config: Config,
     function: RewardFunction,
     played: Sequence[PlayedGolden],
     rewards: Sequence[Reward],
-) -> Fate:
-    """Decide a mutant's fate; `rewards` is what the transcripts earn under the unchanged config."""
+) -> MutantResult:
+    """Try a mutant; `rewards` is what the transcripts earn under the unchanged config."""
     try:
         reward = replace(config.reward, **{mutant.field: mutant.value})
         changed = replace(config, reward=reward).reward
     except ConfigError:
-        return Fate.REFUSED
-    result = Fate.UNTOUCHED
+        return MutantResult.REFUSED
+    result = MutantResult.UNTOUCHED
     for one, earned in zip(played, rewards, strict=True):
         mutated = score(one, function, changed).reward
         if misses(one, mutated):
-            return Fate.NOTICED
+            return MutantResult.NOTICED
         if mutated != earned:
-            result = Fate.UNWRITTEN
+            result = MutantResult.UNWRITTEN
     return result
 
 
-def gather(fates: Sequence[tuple[Mutant, Fate]]) -> list[tuple[Mutant, Fate]]:
-    """One fate for each mutant over several files: the best, in the order of `Fate`."""
-    best: dict[tuple[str, str], tuple[Mutant, Fate]] = {}
-    order = list(Fate)
-    for mutant, one in fates:
+def gather(results: Sequence[tuple[Mutant, MutantResult]]) -> list[tuple[Mutant, MutantResult]]:
+    """One result for each mutant over several files: the best, in the order of `MutantResult`."""
+    best: dict[tuple[str, str], tuple[Mutant, MutantResult]] = {}
+    order = list(MutantResult)
+    for mutant, one in results:
         name = mutant.key, mutant.change
         if name not in best or order.index(one) < order.index(best[name][1]):
             best[name] = mutant, one

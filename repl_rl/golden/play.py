@@ -110,12 +110,12 @@ def raised(line: GoldenLine) -> str | None:
     Below the last header of a traceback: the first line that is not indented. Without a header: the
     last line, if it reads `SomeError: ...` and no backslash stands before it.
     """
-    headers = [i for i, row in enumerate(line.shown) if _HEADER.match(row)]
+    headers = [i for i, row in enumerate(line.output_rows) if _HEADER.match(row)]
     if headers:
-        below = (row for row in line.shown[headers[-1] + 1 :] if row and row[0] != " ")
+        below = (row for row in line.output_rows[headers[-1] + 1 :] if row and row[0] != " ")
         match = _RAISED.fullmatch(next(below, ""))
     else:
-        match = _ERROR.fullmatch(line.shown[-1] if line.shown else "")
+        match = _ERROR.fullmatch(line.output_rows[-1] if line.output_rows else "")
     return match[1] if match else None
 
 

@@ -55,9 +55,9 @@ class GoldenItem(pytest.Item):
         self._index = index
 
     def runtest(self) -> None:
-        found = self._suite.misses_of(self._index)
-        if found:
-            raise GoldenMiss("\n\n".join(map(str, found)))
+        misses = self._suite.misses_of(self._index)
+        if misses:
+            raise GoldenMiss("\n\n".join(map(str, misses)))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, GoldenMiss | ConfigError):

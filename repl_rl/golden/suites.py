@@ -1,6 +1,6 @@
 """Suites of golden transcripts: a file, with the reward that it asks for.
 
-    paths -> Suite (file, config, reward, played transcripts) -> misses, fates of mutants
+    paths -> Suite (file, config, reward, played transcripts) -> misses, results of mutants
 
 Knows files, configs and modules that lie beside a file. Does not know screens or exit codes.
 """
@@ -23,17 +23,17 @@ from repl_rl.config.sections import RewardConfig
 from repl_rl.credit.rewards import RewardFunction, load_reward
 from repl_rl.errors import ConfigError
 from repl_rl.golden.check import (
-    Fate,
     Miss,
     Mutant,
+    MutantResult,
     PlayedGolden,
-    fate,
     fields_unread,
     gather,
     misses,
     mutants,
     play_one,
     score,
+    try_mutant,
 )
 from repl_rl.golden.text import GoldenFile, find_files, read_file
 from repl_rl.records import Scored
@@ -89,14 +89,14 @@ class Suite:
         played = play_one(self.file, index)
         return misses(played, self.scored(played).reward)
 
-    def fates(self) -> Iterator[tuple[Mutant, Fate]]:
-        """Every mutant of a constant that the reward reads, with its fate."""
+    def results(self) -> Iterator[tuple[Mutant, MutantResult]]:
+        """Every mutant of a constant that the reward reads, with its result."""
         played = self.played()
         rewards = [self.scored(one).reward for one in played]
         unread = self.unread()
         for mutant in mutants(self.config.reward):
             if mutant.field not in unread:
-                yield mutant, fate(mutant, self.config, self.reward, played, rewards)
+                yield mutant, try_mutant(mutant, self.config, self.reward, played, rewards)
 
     def unread(self) -> tuple[str, ...]:
         """Keys below `[reward]` with constants that the reward does not read."""
@@ -121,12 +121,12 @@ class Suites:
         )
         return cls(suites=tuple(suites))
 
-    def mutate(self, *, skip: Sequence[str] = ()) -> list[tuple[Mutant, Fate]]:
-        """One fate for each mutant, whichever file decided it. `skip` names keys or sections."""
+    def mutate(self, *, skip: Sequence[str] = ()) -> list[tuple[Mutant, MutantResult]]:
+        """One result for each mutant, whichever file decided it. `skip` names keys or sections."""
         left = [
             (mutant, one)
             for suite in self.suites
-            for mutant, one in suite.fates()
+            for mutant, one in suite.results()
             if not any(f"{mutant.key}.".startswith(f"{key}.") for key in skip)
         ]
         return gather(left)
@@ -181,15 +181,15 @@ def reward_beside(
     if not colon or config.function == _OURS:
         return load_reward(config)
     name, folder = module.partition(".")[0], path.parent.resolve()
-    found = _find(name, folder)
-    if not is_named and (found is None or not loads_code):
-        what = "code of its own" if found else "code that does not lie beside it"
+    spec = _find(name, folder)
+    if not is_named and (spec is None or not loads_code):
+        what = "code of its own" if spec else "code that does not lie beside it"
         raise ConfigError(
             f"{path.name} names {what}, reward.function = {config.function!r}; if you trust it: "
             f"--set reward.function={config.function}"
         )
-    if found is not None:
-        _load(name, found, folder)
+    if spec is not None:
+        _load(name, spec, folder)
     return load_reward(config)
 
 
@@ -198,25 +198,25 @@ def _find(name: str, folder: Path) -> ModuleSpec | None:
     if not name.isidentifier():
         return None
     importlib.invalidate_caches()  # its file may be younger than the last look at the folder
-    found = PathFinder.find_spec(name, [str(folder)])
-    return found if found is not None and found.origin is not None else None
+    spec = PathFinder.find_spec(name, [str(folder)])
+    return spec if spec is not None and spec.origin is not None else None
 
 
-def _load(name: str, found: ModuleSpec, folder: Path) -> None:
+def _load(name: str, spec: ModuleSpec, folder: Path) -> None:
     """Put it among the loaded modules, where `load_reward` finds it first."""
-    assert found.loader is not None, "it has a file"
+    assert spec.loader is not None, "it has a file"
     known = getattr(sys.modules.get(name), "__spec__", None)
-    if known is not None and known.origin != found.origin:
+    if known is not None and known.origin != spec.origin:
         raise ConfigError(
-            f"two modules are called {name!r}: {found.origin} and {known.origin or 'a built-in'}; "
+            f"two modules are called {name!r}: {spec.origin} and {known.origin or 'a built-in'}; "
             f"rename the first"
         )
     if name in sys.modules:
         return
     search_too(folder)  # for its own imports
-    module = sys.modules[name] = module_from_spec(found)
+    module = sys.modules[name] = module_from_spec(spec)
     try:
-        found.loader.exec_module(module)
+        spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise

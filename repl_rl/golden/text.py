@@ -59,7 +59,7 @@ class GoldenLine:
     """True where it stands at `...`."""
     output: str = ""
     """Ends in a newline unless empty."""
-    shown: tuple[str, ...] = ()
+    output_rows: tuple[str, ...] = ()
     """The lines of the output as they stand in the file, backslashes included."""
     kind: OutcomeKind | None = None
     """None, here and below, where it is not checked."""
@@ -82,8 +82,8 @@ class Golden:
     @property
     def chance(self) -> float:
         """Chance of a guess, as in `Problem.chance`."""
-        wanted = self.head.get("chance")
-        return wanted.value if wanted is not None and isinstance(wanted.value, float) else 0.0
+        written = self.head.get("chance")
+        return written.value if written is not None and isinstance(written.value, float) else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,13 +106,13 @@ class _Fault(Exception):
 
 def find_files(paths: Iterable[Path]) -> list[Path]:
     """The paths themselves; of a folder, all `*.repl` below it. ConfigError where there is none."""
-    found: list[Path] = []
+    files: list[Path] = []
     for path in paths:
         below = sorted(path.rglob(f"*{SUFFIX}")) if path.is_dir() else [path]
         if not below:
             raise ConfigError(f"no *{SUFFIX} file in {str(path)!r}")
-        found += below
-    return found
+        files += below
+    return files
 
 
 def read_file(path: Path) -> GoldenFile:
@@ -185,8 +185,8 @@ def _entries(
             continue
         entry = _ENTRY.fullmatch(row)
         if entry is None:
-            wanted = ", ".join(f"`{key}: ...`" for key in keys)
-            raise _Fault(number, f"{row!r}; expected {wanted}, a comment or {after}")
+            expected = ", ".join(f"`{key}: ...`" for key in keys)
+            raise _Fault(number, f"{row!r}; expected {expected}, a comment or {after}")
         if entry[1] not in keys:
             raise _Fault(number, f"unknown key {entry[1]!r}; {_hint(entry[1], keys)}")
         yield number, entry[1], entry[2]
@@ -242,17 +242,17 @@ def _lines(rows: list[tuple[int, str]]) -> Iterator[GoldenLine]:
             expect_number, text = rows[i]
             kind, reward = _expectation(text, expect_number)
             i += 1
-        shown: list[str] = []
+        output_rows: list[str] = []
         # Directly below a source `...` asks for more; below an output it is output.
-        while i < len(rows) and not _is_source(rows[i][1], is_first=not shown):
-            shown.append(rows[i][1])
+        while i < len(rows) and not _is_source(rows[i][1], is_first=not output_rows):
+            output_rows.append(rows[i][1])
             i += 1
         yield GoldenLine(
             number=number,
             source=row[len(_PRIMARY) :] + "\n",
             is_continued=row.startswith(_SECONDARY),
-            output="".join(f"{line.removeprefix(_ESCAPE)}\n" for line in shown),
-            shown=tuple(shown),
+            output="".join(f"{line.removeprefix(_ESCAPE)}\n" for line in output_rows),
+            output_rows=tuple(output_rows),
             kind=kind,
             reward=reward,
             expect_number=expect_number,

@@ -60,10 +60,10 @@ def _check(trajectory: Trajectory, advantages: Sequence[float], *, num_rewards: 
         "log-probabilities": (len(trajectory.logprobs), "tokens", num_tokens),
         "line rewards": (num_rewards, "lines", len(trajectory.lines)),
     }
-    for what, (found, of, expected) in counts.items():
-        if found != expected:
+    for what, (count, of, expected) in counts.items():
+        if count != expected:
             raise ConfigError(
-                f"{found} {what} and {expected} {of} in a trajectory of problem {name}; expected "
+                f"{count} {what} and {expected} {of} in a trajectory of problem {name}; expected "
                 f"one for each, in the order of the trajectories"
             )
     if not any(trajectory.loss_mask):

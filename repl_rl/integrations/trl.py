@@ -63,18 +63,18 @@ class Tools:
         self._config = resolve(saved=AS_TEXT, flags=names, overrides=overrides)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._env: Env | None = None
-        self._held = contextlib.AsyncExitStack()
+        self._resources = contextlib.AsyncExitStack()
         self._end: Callable[[], object] = lambda: None
         self._sessions = weakref.WeakSet[ReplTools]()
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each problem: messages, and its `number`."""
         text = self._prompt.replace(PROBLEM_MARKER, "").strip()
-        asked = read_text("tools.txt").strip().replace("{{session}}", text)
+        instruction = read_text("tools.txt").strip().replace("{{session}}", text)
         return [
             {
                 "prompt": [
-                    {"role": "user", "content": "\n".join([asked, "", *p.setup, p.statement])}
+                    {"role": "user", "content": "\n".join([instruction, "", *p.setup, p.statement])}
                 ],
                 "number": number,
             }
@@ -100,13 +100,13 @@ class Tools:
             self._loop = asyncio.new_event_loop()
             thread = threading.Thread(target=_serve, args=[self._loop], daemon=True)
             thread.start()
-            self._end = weakref.finalize(self, _end, self._loop, thread, self._held)
+            self._end = weakref.finalize(self, _end, self._loop, thread, self._resources)
         return asyncio.run_coroutine_threadsafe(main, self._loop).result()
 
     async def episode(self, number: int) -> EnvEpisode:
         """A new one of the problem of this number."""
         if self._env is None:
-            self._env = await self._held.enter_async_context(env_of(self._config))
+            self._env = await self._resources.enter_async_context(env_of(self._config))
         return await self._env.episode(self.problems[number])
 
 
@@ -116,10 +116,10 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _end(
-    loop: asyncio.AbstractEventLoop, thread: threading.Thread, held: contextlib.AsyncExitStack
+    loop: asyncio.AbstractEventLoop, thread: threading.Thread, resources: contextlib.AsyncExitStack
 ) -> None:
     """Called wherever garbage is collected: on the thread itself, too, which cannot wait."""
-    closed = asyncio.run_coroutine_threadsafe(held.aclose(), loop)
+    closed = asyncio.run_coroutine_threadsafe(resources.aclose(), loop)
     closed.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
     if threading.current_thread() is not thread:
         thread.join()
@@ -187,17 +187,17 @@ class ReplTools:
 
 async def _typed(episode: EnvEpisode, text: str) -> str:
     """Run these lines and return the interpreter's answers, without its prompts."""
-    shown: list[str] = []
+    outputs: list[str] = []
     # One newline ends the last line; another is a blank line, which closes a block.
     for line in text.removesuffix("\n").split("\n"):
         if episode.stop is not None:
             ended = f"the session has ended ({episode.stop}); nothing more is run"
-            if not shown:
+            if not outputs:
                 raise ConfigError(ended)
-            return "".join([*shown, ended, "\n"])
+            return "".join([*outputs, ended, "\n"])
         step = await episode.line(line)
-        shown.append(step.outcome.observation)
-    return "".join(shown) + ("..." if episode.session.pending else "")
+        outputs.append(step.outcome.observation)
+    return "".join(outputs) + ("..." if episode.session.pending else "")
 
 
 _OURS = (
@@ -258,12 +258,12 @@ class ReplSpec:
                     f"that goes on from a checkpoint"
                 )
             check_output(self._output)
-        found = self._plan.task
-        drawn = NumberedProblems(found, seed=seed, most=num_problems).all(Split.TRAIN)
-        self._by_prompt = {make_prompt(found, one, PYTHON).text: one for one in drawn}
-        self._tools = Tools(task, list(self._by_prompt.values()), found.prompt, overrides)
-        self._held = contextlib.ExitStack()
-        weakref.finalize(self, self._held.close)
+        own = self._plan.task
+        drawn = NumberedProblems(own, seed=seed, most=num_problems).all(Split.TRAIN)
+        self._by_prompt = {make_prompt(own, one, PYTHON).text: one for one in drawn}
+        self._tools = Tools(task, list(self._by_prompt.values()), own.prompt, overrides)
+        self._resources = contextlib.ExitStack()
+        weakref.finalize(self, self._resources.close)
         self._runtime: Runtime | None = None
         self._folder: RunFolder | None = None
         self._at = (-1, 0)
@@ -342,7 +342,7 @@ class ReplSpec:
     def close(self) -> None:
         """End kernels and graders, those of tools too. Another use starts others."""
         self._runtime = None
-        self._held.close()
+        self._resources.close()
         self._tools.close()
 
     def _attempts(self, prompts: Sequence[str], trainer: Any) -> list[Attempt]:
@@ -377,7 +377,9 @@ class ReplSpec:
         if self._runtime is None:
             plan = self._plan_of(trainer)
             loaded = _loaded(plan, trainer)
-            self._runtime = self._held.enter_context(open_runtime(plan, loaded, ranks=launched()))
+            self._runtime = self._resources.enter_context(
+                open_runtime(plan, loaded, ranks=launched())
+            )
             trainer.remove_callback(_Ending)  # of a training before this one
             trainer.add_callback(_Ending(self))
             if self._output is not None and self._folder is None and launched().is_first:

@@ -158,6 +158,18 @@ class TranscriptFormat:
         before, after = re.escape(self.closing + output), re.escape(self.reopening)
         return re.fullmatch(before + prompt + after, text) is not None
 
+    def number_at_end(self, text: str) -> int | None:
+        """The number of the statement that a text ends in asking for, 1 where prompts have none.
+
+        None for a text that does not end in the prompt.
+        """
+        # At most nine digits: a hostile file may hold a number that is too long for `int`.
+        prompt = re.escape(self.primary).replace(r"\{n\}", r"(\d{1,9})")
+        match = re.search(rf"{prompt}\Z", text)
+        if match is None:
+            return None
+        return int(match[1]) if match.groups() else 1
+
     def _numbered(self, number: int) -> str:
         return _fill(self.primary, number)
 

@@ -10,7 +10,7 @@ import pytest
 from repl_rl.config import Config
 from repl_rl.config.sections import RewardConfig
 from repl_rl.errors import ConfigError
-from repl_rl.golden.check import Fate, mutants
+from repl_rl.golden.check import MutantResult, mutants
 from repl_rl.golden.play import play
 from repl_rl.golden.suites import Suite, Suites
 from repl_rl.golden.text import GoldenFile, find_files, parse
@@ -291,7 +291,7 @@ def test_a_reward_that_raises_keeps_its_error(
 # Mutants
 
 
-def fates(tmp_path: Path, text: str) -> dict[tuple[str, str], Fate]:
+def fates(tmp_path: Path, text: str) -> dict[tuple[str, str], MutantResult]:
     path = tmp_path / "a.repl"
     path.write_text(f"=== t\n{text}")
     return {(mutant.key, mutant.change): fate for mutant, fate in Suites.open([path]).mutate()}
@@ -299,10 +299,10 @@ def fates(tmp_path: Path, text: str) -> dict[tuple[str, str], Fate]:
 
 def test_a_mutant_is_noticed_refused_unwritten_or_untouched(tmp_path: Path) -> None:
     found = fates(tmp_path, ">>> x\n<- name_error -0.1\nNameError: x\n")
-    assert found["line.name_error", "-0.1 -> -0.2"] is Fate.NOTICED
-    assert found["max_line_charge", "0.4 -> -0.4"] is Fate.REFUSED
-    assert found["no_submission", "-0.6 -> -1.2"] is Fate.UNWRITTEN
-    assert found["line.timeout", "-0.3 -> 0"] is Fate.UNTOUCHED
+    assert found["line.name_error", "-0.1 -> -0.2"] is MutantResult.NOTICED
+    assert found["max_line_charge", "0.4 -> -0.4"] is MutantResult.REFUSED
+    assert found["no_submission", "-0.6 -> -1.2"] is MutantResult.UNWRITTEN
+    assert found["line.timeout", "-0.3 -> 0"] is MutantResult.UNTOUCHED
 
 
 def test_a_constant_that_is_zero_or_not_named_is_raised_and_lowered() -> None:
@@ -322,6 +322,6 @@ def test_one_file_that_notices_is_enough(tmp_path: Path) -> None:
     (tmp_path / "b.repl").write_text("=== t\n>>> x\n")
     key = "line.name_error"
     assert {fate for m, fate in Suites.open([tmp_path]).mutate() if m.key == key} == {
-        Fate.NOTICED,
-        Fate.REFUSED,
+        MutantResult.NOTICED,
+        MutantResult.REFUSED,
     }

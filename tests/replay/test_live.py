@@ -79,7 +79,7 @@ def test_every_recorded_line_runs_once_and_in_order(beside: Beside) -> None:
 def test_what_follows_a_line_is_its_output_and_the_next_prompt(beside: Beside) -> None:
     async def use(live: Live, kernels: FakeKernels) -> object:
         await live.run_to(lambda line: False)
-        return [line.shown_after for line in live.lines]
+        return [line.text_after for line in live.lines]
 
     assert beside(use, *FOUR) == [">>>", "2\n>>>", ">>>", ""]
 
@@ -139,7 +139,7 @@ def test_who_goes_all_the_way_back_has_run_nothing(beside: Beside) -> None:
 def test_a_statement_of_several_lines_reaches_the_kernel_whole(beside: Beside) -> None:
     async def use(live: Live, kernels: FakeKernels) -> object:
         await live.run_to(lambda line: False)
-        shown = [line.shown_after for line in live.lines]
+        shown = [line.text_after for line in live.lines]
         return kinds(live), shown, kernels.kernels[0].sources[-1]
 
     lines = (" for i in [1]:\n", "     i\n", "\n")
@@ -164,7 +164,7 @@ def test_nothing_follows_the_end_of_a_kernel(beside: Beside, line: str, kind: Ou
         await live.next()
         ended = live.is_over, live.kernel_is_gone, live.lines[0].outcome.kind
         follows = [await live.next(), await live.edit("1+1"), await live.variables()]
-        return *ended, follows, live.lines[0].shown_after
+        return *ended, follows, live.lines[0].text_after
 
     assert beside(use, f" {line}\n", dies_at={"die"}) == (True, True, kind, [None, None, []], "")
 
@@ -211,11 +211,11 @@ def test_lines_after_no_kernel_was_to_be_had_are_kept_and_can_be_asked_for_again
 def test_statements_are_numbered_on_from_the_prompt(beside: Beside) -> None:
     async def use(live: Live, kernels: FakeKernels) -> object:
         await live.run_to(lambda line: False)
-        shown = [line.shown_after for line in live.lines]
+        shown = [line.text_after for line in live.lines]
         await live.back(1)
         line = await live.edit("1+1")
         assert line is not None
-        return shown, line.shown_after
+        return shown, line.text_after
 
     answers = {"1+1": Execution(status=ExecStatus.OK, output="Out[{n}]: 2\n")}
     found = beside(

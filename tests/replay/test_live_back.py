@@ -137,10 +137,10 @@ def taken(beside: Beside) -> Taken:
         async def use(live: Live, kernels: FakeKernels) -> object:
             outcome = LineOutcome(kind=OUTPUT, observation=CUT, is_truncated=True)
             line = Line(index=0, source=" long\n", start=0, stop=6, outcome=outcome)
-            live.take(line, shown_after=f"{CUT}>>>")
+            live.take(line, text_after=f"{CUT}>>>")
             await live.edit("long")
             await live.back(2)
-            return [(line.outcome.observation, line.shown_after) for line in live.lines]
+            return [(line.outcome.observation, line.text_after) for line in live.lines]
 
         return beside(use, FakeKernels({"long": Execution(status=ExecStatus.OK, output=again)}))
 

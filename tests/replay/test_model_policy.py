@@ -270,10 +270,10 @@ def test_lines_by_hand_that_follow_are_numbered_on(model: Path, loaded: LoadedMo
 
     async def act(policy: ModelPolicy, live: Live) -> tuple[str, str]:
         await continue_from(policy, live)
-        shown = live.lines[-1].shown_after.rpartition("\n")[2]
+        shown = live.lines[-1].text_after.rpartition("\n")[2]
         ran = await live.edit("x = 1")
         assert ran is not None
-        return shown, ran.shown_after.rpartition("\n")[2]
+        return shown, ran.text_after.rpartition("\n")[2]
 
     before, behind = beside(model, scored, act, fmt=IPYTHON)
     number = int(before.removeprefix("In [").removesuffix("]:"))

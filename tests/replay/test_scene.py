@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fixture_types import MakeScene, MakeScored, MakeTrajectory
+from fixture_types import MakeScored, MakeTrajectory
 from repl_rl import __version__
 from repl_rl.config import Config
 from repl_rl.config.resolve import to_toml
@@ -294,7 +294,7 @@ def test_a_whole_config_comes_back_equal(place: MakePlace, here: Origin) -> None
 def test_a_chat_is_a_repl_inside_one_turn(place: MakePlace, here: Origin) -> None:
     scene = make_scene(place(replace(here, config="transcript = 'chat'")))
     assert scene.fmt is PYTHON
-    assert scene.first_number("<|im_start|>assistant\n>>> # x\n>>>") == 1
+    assert scene.fmt.number_at_end("<|im_start|>assistant\n>>> # x\n>>>") == 1
 
 
 @pytest.mark.parametrize(
@@ -302,16 +302,16 @@ def test_a_chat_is_a_repl_inside_one_turn(place: MakePlace, here: Origin) -> Non
     [
         ("In [1]: from sympy import *\nIn [12]:", 12),
         ("In [3]:", 3),
-        ("In [3]: x", 1),
-        ("In [3]:\n", 1),
-        ("", 1),
-        (f"In [{'9' * 5000}]:", 1),
+        ("In [3]: x", None),
+        ("In [3]:\n", None),
+        ("", None),
+        (f"In [{'9' * 5000}]:", None),
     ],
 )
 def test_statements_are_numbered_on_from_the_prompt_that_is_open(
-    a_scene: MakeScene, prompt: str, number: int
+    prompt: str, number: int | None
 ) -> None:
-    assert a_scene(fmt=IPYTHON).first_number(prompt) == number
+    assert IPYTHON.number_at_end(prompt) == number
 
 
 @pytest.mark.parametrize(

@@ -255,7 +255,7 @@ def test_the_time_left_falls_while_a_long_step_runs() -> None:
 def frame(screen: Screen) -> list[str]:
     """Rows of a terminal of 80 columns below what has been said."""
     file = io.StringIO()
-    Console(file=file, width=80, force_terminal=True, color_system=None).print(*screen._shown())
+    Console(file=file, width=80, force_terminal=True, color_system=None).print(*screen._rendered())
     return file.getvalue().splitlines()
 
 
@@ -271,7 +271,7 @@ def test_a_step_has_a_bar_inside_that_of_the_training() -> None:
         assert "1,200 tokens/s" in frame(screen)[1], "asked again whenever it is shown"
         screen.inside("update", 6)(2)
         assert re.fullmatch(r"  update   +\S+ +2/6 0:00:00 *", frame(screen)[1])
-    assert list(screen._shown()) == []
+    assert list(screen._rendered()) == []
 
 
 def test_a_phase_and_its_part_fit_80_columns() -> None:

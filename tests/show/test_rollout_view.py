@@ -94,7 +94,7 @@ def test_a_stream_shows_what_a_policy_saw_and_each_line_once() -> None:
             SampledLine(ids=ids, logprobs=(0.0,) * len(ids), end=LineEnd.NEWLINE, policy_version=0)
         )
         built.set_outcome(LineOutcome(kind=kind, observation="" if answer else "7\n"))
-        stream.hear(built)
+        stream.show_line(built)
         built.inject(codec.encode(answer))
     assert shown == ["hello", ">>> f(", "... 1)", "7"]
 

@@ -108,7 +108,7 @@ class WritesLines:
         for source in self.sources:
             outcome = await live.session.run(source)
             line = Line(index=live.at, source=f" {source}\n", start=0, stop=1, outcome=outcome)
-            live.take(line, shown_after=live.session.show(outcome.observation, outcome.kind))
+            live.take(line, text_after=live.session.show(outcome.observation, outcome.kind))
             live.session.advance(outcome.kind)
             on_line(line)
         if self.waits:

@@ -234,7 +234,7 @@ def as_live(made: Trajectory, *by_hand: LiveLine) -> Any:
     """Replay of a trajectory once its kernel has run all but the last line."""
     shown = ["2\n>>>", ">>>"]
     lines = [
-        LiveLine(source=line.source, outcome=line.outcome, recorded=line, shown_after=text)
+        LiveLine(source=line.source, outcome=line.outcome, recorded=line, text_after=text)
         for line, text in zip(made.lines, shown, strict=False)
     ]
     session = SimpleNamespace(submission=None)
@@ -256,7 +256,7 @@ def test_a_policy_goes_on_after_the_tokens_that_were_there() -> None:
 def test_a_line_by_hand_is_a_message_of_its_own() -> None:
     made = roll_out(ended("1+1"), ended("x = 2"), max_lines=2)
     printed = LineOutcome(kind=OutcomeKind.OK_OUTPUT, observation="7\n")
-    hand = LiveLine(source=" 3+4\n", outcome=printed, recorded=None, shown_after="7\n>>>")
+    hand = LiveLine(source=" 3+4\n", outcome=printed, recorded=None, text_after="7\n>>>")
     built = begin(as_live(made, hand), CODEC, turns())
     close, reopen = MARKS
     assert CODEC.decode(built.ids).endswith(f"{reopen}3+4{close}7\n>>>{reopen}")

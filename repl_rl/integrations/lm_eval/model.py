@@ -81,19 +81,19 @@ class ReplLM(LM):  # type: ignore[misc]  # the harness ships no types
     def _texts(self, requests: list[Instance]) -> list[str]:
         own = self._plan.sampling
         ways = [sampling_for(request.args[1], own) for request in requests]
-        for wanted in {way.temperature for way in ways}:
-            if self._temperature not in (None, wanted):
+        for temperature in {way.temperature for way in ways}:
+            if self._temperature not in (None, temperature):
                 raise ConfigError(
-                    f"temperature={self._temperature} in --model_args, {wanted} in a task; give "
-                    f"--gen_kwargs do_sample=true,temperature={self._temperature}"
+                    f"temperature={self._temperature} in --model_args, {temperature} in a task; "
+                    f"give --gen_kwargs do_sample=true,temperature={self._temperature}"
                 )
         attempts = self._attempts(requests)
         made: dict[int, Trajectory] = {}
         for way in dict.fromkeys(ways):
-            places = [place for place, other in enumerate(ways) if other == way]
-            found = self._answers([attempts[place] for place in places], way)
-            made |= zip(places, found, strict=True)
-        submissions = [made[place].submission for place in range(len(requests))]
+            positions = [position for position, other in enumerate(ways) if other == way]
+            trajectories = self._answers([attempts[position] for position in positions], way)
+            made |= zip(positions, trajectories, strict=True)
+        submissions = [made[position].submission for position in range(len(requests))]
         stops = [request.args[1].get("until") for request in requests]
         answers = zip(asyncio.run(spelled(submissions)), stops, strict=True)
         return [answer_in(written, self._form, until) for written, until in answers]
@@ -103,8 +103,8 @@ class ReplLM(LM):  # type: ignore[misc]  # the harness ships no types
         from repl_rl.training.evaluate import attempt_seed
 
         made, seen = [], Counter[str]()
-        for place, request in enumerate(requests):
-            index = place if request.doc_id is None else request.doc_id
+        for position, request in enumerate(requests):
+            index = position if request.doc_id is None else request.doc_id
             name = f"{request.task_name}/{index}"
             if len(request.args) > 2:
                 raise ConfigError(f"{name} has images or sounds; expected text alone")

@@ -159,7 +159,9 @@ def _tokens(item: Annotated) -> Json:
         "span_texts": span_texts(trajectory) if item.token_texts is None else None,
         "texts": item.token_texts,
         "logprobs": [_number(value) if is_sampled else None for value, is_sampled in known],
-        "trainer": None if (found := item.trainer_logprobs) is None else list(map(_number, found)),
+        "trainer": None
+        if (logprobs := item.trainer_logprobs) is None
+        else list(map(_number, logprobs)),
     }
 
 

@@ -58,16 +58,16 @@ class Annotated:
     """From one forward of a model over the whole sequence, nats; None where no model is given."""
 
 
-def read(place: StoredTrajectory) -> Scored:
+def read(stored: StoredTrajectory) -> Scored:
     """Read a record. Raises ConfigError where its lists do not agree."""
-    scored = place.read()
-    _refuse(place, fault(scored.trajectory) or _fault(scored))
+    scored = stored.read()
+    _refuse(stored, fault(scored.trajectory) or _fault(scored))
     return scored
 
 
-def _refuse(place: StoredTrajectory, problem: str | None) -> None:
+def _refuse(stored: StoredTrajectory, problem: str | None) -> None:
     if problem is not None:
-        raise ConfigError(f"{place.id} of {place.path} is a trajectory with {problem}")
+        raise ConfigError(f"{stored.id} of {stored.path} is a trajectory with {problem}")
 
 
 def _fault(scored: Scored) -> str | None:
@@ -98,7 +98,7 @@ def _fault_of(reward: Reward) -> str | None:
 
 
 def annotate(
-    wanted: Iterable[StoredTrajectory], config: GRPOConfig, *, score: Score | None = None
+    trajectories: Iterable[StoredTrajectory], config: GRPOConfig, *, score: Score | None = None
 ) -> Iterator[Annotated]:
     """Each trajectory with its advantages in the update of `config`, in the order given.
 
@@ -106,16 +106,16 @@ def annotate(
     ConfigError for what cannot be read.
     """
     files = _Files(config)
-    for place in wanted:
-        ledger, edges, left = files.member(place)
+    for stored in trajectories:
+        ledger, edges, left = files.member(stored)
         trajectory = ledger.scored.trajectory
-        decode = files.vocabulary(place)
+        decode = files.vocabulary(stored)
         yield Annotated(
-            id=place.id,
+            id=stored.id,
             ledger=ledger,
             edges=edges,
             left=left,
-            siblings=tuple(one.id for one in files.members(place)),
+            siblings=tuple(one.id for one in files.members(stored)),
             token_texts=None if decode is None else token_texts(trajectory, decode),
             trainer_logprobs=None if score is None else score(trajectory),
         )
@@ -129,36 +129,36 @@ class _Files:
         self._files: dict[Path, _File] = {}
         self._vocabularies: dict[object, Decode | None] = {}
         self._group: object = None
-        self._found: dict[int, _Member] = {}
+        self._members: dict[int, _Member] = {}
 
-    def members(self, place: StoredTrajectory) -> list[StoredTrajectory]:
+    def members(self, stored: StoredTrajectory) -> list[StoredTrajectory]:
         """The siblings of a trajectory and itself, in order."""
-        return self._file(place).members[place.group]
+        return self._file(stored).members[stored.group]
 
-    def member(self, place: StoredTrajectory) -> _Member:
-        if self._group != place.group:
-            self._found = self._read_group(place)
-            self._group = place.group
-        return self._found[place.number]
+    def member(self, stored: StoredTrajectory) -> _Member:
+        if self._group != stored.group:
+            self._members = self._read_group(stored)
+            self._group = stored.group
+        return self._members[stored.number]
 
-    def vocabulary(self, place: StoredTrajectory) -> Decode | None:
-        made_by = "unknown" if place.origin is None else (place.origin.tokenizer,)
-        key = place.run, made_by
+    def vocabulary(self, stored: StoredTrajectory) -> Decode | None:
+        made_by = "unknown" if stored.origin is None else (stored.origin.tokenizer,)
+        key = stored.run, made_by
         if key not in self._vocabularies:
-            self._vocabularies[key] = find_decode(place)
+            self._vocabularies[key] = find_decode(stored)
         return self._vocabularies[key]
 
-    def _file(self, place: StoredTrajectory) -> _File:
-        if place.path not in self._files:
-            self._files[place.path] = _File.of(place.path, self._credit.config.scale)
-        return self._files[place.path]
+    def _file(self, stored: StoredTrajectory) -> _File:
+        if stored.path not in self._files:
+            self._files[stored.path] = _File.of(stored.path, self._credit.config.scale)
+        return self._files[stored.path]
 
-    def _read_group(self, place: StoredTrajectory) -> dict[int, _Member]:
-        members = self.members(place)
-        if place not in members:
-            raise changed(place.path)
+    def _read_group(self, stored: StoredTrajectory) -> dict[int, _Member]:
+        members = self.members(stored)
+        if stored not in members:
+            raise changed(stored.path)
         scored = [read(one) for one in members]
-        scale_by = self._file(place).scales[place.step]
+        scale_by = self._file(stored).scales[stored.step]
         made = ledgers(scored, advantage_rows(scored, self._credit, scale_by=scale_by))
         branches = [one.trajectory.branch for one in scored]
         edges = tree_edges(scored) if any(branches) else [[] for _ in scored]
@@ -183,10 +183,10 @@ class _File:
     def of(cls, path: Path, scale: Scale) -> _File:
         members: defaultdict[object, list[StoredTrajectory]] = defaultdict(list)
         rewards: defaultdict[object, list[Reward]] = defaultdict(list)
-        for place in places(path):
-            stored = place.glance.reward
-            reward = Reward(line_rewards=stored.line_rewards, outcome_reward=stored.outcome_reward)
-            _refuse(place, _fault_of(reward))
-            members[place.group].append(place)
-            rewards[place.step].append(reward)
-        return cls(members, {step: batch_scale(found, scale) for step, found in rewards.items()})
+        for stored in places(path):
+            glance = stored.glance.reward
+            reward = Reward(line_rewards=glance.line_rewards, outcome_reward=glance.outcome_reward)
+            _refuse(stored, _fault_of(reward))
+            members[stored.group].append(stored)
+            rewards[stored.step].append(reward)
+        return cls(members, {step: batch_scale(one, scale) for step, one in rewards.items()})

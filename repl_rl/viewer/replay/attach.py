@@ -41,7 +41,7 @@ class _Consoles:
 
 
 async def attach(
-    place: StoredTrajectory,
+    stored: StoredTrajectory,
     scene: Scene,
     *,
     line: int,
@@ -53,11 +53,11 @@ async def attach(
     `on_ready` gets the connection file. Raises ConfigError for a line that is not there, or that
     the kernel does not reach because an earlier one ends it.
     """
-    scored = read(place)
+    scored = read(stored)
     num_lines = len(scored.trajectory.lines)
     if not 1 <= line <= num_lines + 1:
         raise ConfigError(
-            f"no line {line} in {place.id}: it has {num_lines}; {num_lines + 1} is after the last"
+            f"no line {line} in {stored.id}: it has {num_lines}; {num_lines + 1} is after the last"
         )
     # A person may compute for longer than a policy.
     kernels = pool_of(scene, front_end=LINES, standby=0, kernel_cpu_s=PERSON_CPU_S)
@@ -68,7 +68,7 @@ async def attach(
                 say(note)
             consoles = _Consoles(pool)
             async with Live(scored, scene, consoles) as live:
-                await _stand_before(line, live, place, reasons(scored, scene), say)
+                await _stand_before(line, live, stored, reasons(scored, scene), say)
                 ended = signals.enter_context(_interrupts(consoles.kernel, say))
                 on_ready(consoles.connection)
                 await _first(consoles.kernel.wait(), ended.wait())
@@ -78,14 +78,14 @@ async def attach(
 async def _stand_before(
     line: int,
     live: Live,
-    place: StoredTrajectory,
+    stored: StoredTrajectory,
     reasons_L: Sequence[str | None],
     say: Callable[[str], None],
 ) -> None:
     """Run the lines before `line`. Raises ConfigError where the kernel does not get there."""
     await _run_lines(live, line - 1, reasons_L, say)
     if live.at < line - 1 or live.kernel_is_gone:
-        raise ConfigError(_why_not(live, place))
+        raise ConfigError(_why_not(live, stored))
     if live.session.pending:
         say(f"line {line} stands inside an open statement, and the kernel has run none of it")
 
@@ -95,17 +95,17 @@ async def _run_lines(
 ) -> None:
     """Run the first `count` lines, or all; `say` gets a row for each that did something else."""
     while live.at < count and (ran := await live.next()) is not None:
-        if (found := compare(live, ran, reasons_L)) is not None:
-            difference = found.difference
+        if (mismatch := compare(live, ran, reasons_L)) is not None:
+            difference = mismatch.difference
             why = f" ({difference.why})" if difference.why else ""
             say(f"line {live.at} did something else here: {difference.headline}{why}")
 
 
-def _why_not(live: Live, place: StoredTrajectory) -> str:
+def _why_not(live: Live, stored: StoredTrajectory) -> str:
     """Explain why the kernel does not get to a line, and how far it gets."""
     if live.kernel_is_gone:
-        return f"line {live.at} of {place.id} ends its kernel; --line {live.at} is the last"
-    return f"line {live.at + 1} of {place.id} never ran; --line {live.at + 1} is the last"
+        return f"line {live.at} of {stored.id} ends its kernel; --line {live.at} is the last"
+    return f"line {live.at + 1} of {stored.id} never ran; --line {live.at + 1} is the last"
 
 
 @contextlib.contextmanager

@@ -107,7 +107,7 @@ def begin(
     """
     recorded = live.trajectory
     is_same = is_same_vocabulary(recorded, codec)
-    kept = recorded if is_same else None
+    retained = recorded if is_same else None
     attempt = Attempt(
         problem=live.scored.problem,
         group_index=recorded.group_index,
@@ -123,9 +123,9 @@ def begin(
         ids=recorded.prompt_ids if is_same else None,
     )
     built.repeat_opening(recorded, with_ids=is_same)
-    answers = {} if kept is None else _answers(kept)
+    answers = {} if retained is None else _answers(retained)
     for line in live.lines:
-        sampled = _as_sampled(line, kept, encoding)
+        sampled = _as_sampled(line, retained, encoding)
         built.add_line(replace(sampled, policy_version=recorded.policy_version))
         if line.recorded is not None and line.recorded.index in answers and _printed_same(line):
             # The record may be shorter than the output here: a cap in tokens had cut it.
@@ -133,7 +133,7 @@ def begin(
             built.inject(answers[line.recorded.index])
         else:
             built.set_outcome(line.outcome)
-            built.inject(encoding.injected_ids(line.shown_after, after=built.ids))
+            built.inject(encoding.injected_ids(line.text_after, after=built.ids))
     built.submission = live.session.submission
     return built
 
@@ -145,11 +145,11 @@ def as_trajectory(live: Live) -> Trajectory:
     return built.build(kind.traits.ends or StopReason.EOS)
 
 
-def _as_sampled(line: LiveLine, kept: Trajectory | None, encoding: Encoding) -> SampledLine:
+def _as_sampled(line: LiveLine, retained: Trajectory | None, encoding: Encoding) -> SampledLine:
     ids: Sequence[int]
-    if kept is not None and line.recorded is not None:
+    if retained is not None and line.recorded is not None:
         start, stop = line.recorded.start, line.recorded.stop
-        ids, logprobs = kept.completion_ids[start:stop], kept.logprobs[start:stop]
+        ids, logprobs = retained.completion_ids[start:stop], retained.logprobs[start:stop]
     else:
         ids = encoding.line_ids(line.source)
         logprobs = (0.0,) * len(ids)
@@ -158,11 +158,11 @@ def _as_sampled(line: LiveLine, kept: Trajectory | None, encoding: Encoding) -> 
     )
 
 
-def _answers(kept: Trajectory) -> dict[int, tuple[int, ...]]:
+def _answers(retained: Trajectory) -> dict[int, tuple[int, ...]]:
     """The ids that were injected after each line, by its index."""
     return {
-        span.line_index: kept.completion_ids[span.start : span.stop]
-        for span in spans(kept)
+        span.line_index: retained.completion_ids[span.start : span.stop]
+        for span in spans(retained)
         if not span.is_sampled
     }
 
@@ -228,13 +228,13 @@ class Referee:
         )
         num_scored = 0
 
-        def hear(_: Scored) -> None:
+        def count(_: Scored) -> None:
             nonlocal num_scored
             num_scored += 1
             on_progress(num_scored, len(attempts))
 
         on_progress(0, len(attempts))
-        return worths(scored, await self._runner.run(attempts, on_scored=hear))[index]
+        return worths(scored, await self._runner.run(attempts, on_scored=count))[index]
 
     def by_hand(self, live: Live, *, outcome: float | None) -> Scored:
         """The lines that ran here as a trajectory in the policy's tokens, `outcome` at its end.

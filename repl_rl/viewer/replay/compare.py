@@ -166,11 +166,11 @@ def _headline(recorded: LineOutcome, live: LineOutcome) -> str:
 def _first_difference(recorded: str, live: str) -> tuple[str, str]:
     """The first lines that differ, each as one short line."""
     before, after = _first_pair(recorded, live)
-    shown = _one_line(before), _one_line(after)
-    if shown[0] == shown[1]:  # the difference is invisible, such as a newline at the end
-        shown = ascii(before), ascii(after)
-    start = max(0, _num_same(*shown) - _LEAD)
-    return _window(shown[0], start), _window(shown[1], start)
+    texts = _one_line(before), _one_line(after)
+    if texts[0] == texts[1]:  # the difference is invisible, such as a newline at the end
+        texts = ascii(before), ascii(after)
+    start = max(0, _num_same(*texts) - _LEAD)
+    return _window(texts[0], start), _window(texts[1], start)
 
 
 def _first_pair(recorded: str, live: str) -> tuple[str, str]:
@@ -289,10 +289,10 @@ def _is_same(was: float | None, now: float | None) -> bool:
 
 def _numbers(was: float | None, now: float | None) -> str:
     """Both, with as many digits as it takes to tell them apart."""
-    shown = [_number(value, "+.3f") for value in (was, now)]
-    if shown[0] == shown[1]:
-        shown = [_number(value, "+.12g") for value in (was, now)]
-    return " -> ".join(shown)
+    texts = [_number(value, "+.3f") for value in (was, now)]
+    if texts[0] == texts[1]:
+        texts = [_number(value, "+.12g") for value in (was, now)]
+    return " -> ".join(texts)
 
 
 def _number(value: float | None, form: str) -> str:

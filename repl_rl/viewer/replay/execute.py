@@ -59,55 +59,55 @@ def reasons(scored: Scored, scene: Scene) -> list[str | None]:
     return volatile_lines(kernel_sources(scored.trajectory.lines), setup=setup)
 
 
-async def rerun(place: StoredTrajectory, scene: Scene, kernels: KernelSource) -> Rerun:
+async def rerun(stored: StoredTrajectory, scene: Scene, kernels: KernelSource) -> Rerun:
     """Run one trajectory again and compare each line with its record.
 
     Raises SandboxError if our own side fails, ConfigError for a record that cannot be read.
     """
-    scored = read(place)
+    scored = read(stored)
     # What runs behind such a line is held to its record: a second kernel shows whether it varies.
     reasons_L = naming_lines(kernel_sources(scored.trajectory.lines))
     mismatches: list[Mismatch] = []
     async with Live(scored, scene, kernels) as live:
         while (line := await live.next()) is not None:
-            found = compare(live, line, reasons_L)
-            if found is not None and found.difference.cause is Cause.DIVERGED:
-                found = await _again(live, found, kernels, scene)
-            if found is not None:
-                mismatches.append(found)
-                if found.difference.cause is not Cause.VOLATILE:
+            mismatch = compare(live, line, reasons_L)
+            if mismatch is not None and mismatch.difference.cause is Cause.DIVERGED:
+                mismatch = await _again(live, mismatch, kernels, scene)
+            if mismatch is not None:
+                mismatches.append(mismatch)
+                if mismatch.difference.cause is not Cause.VOLATILE:
                     break
-        return Rerun(id=place.id, num_lines=live.at, mismatches=tuple(mismatches))
+        return Rerun(id=stored.id, num_lines=live.at, mismatches=tuple(mismatches))
 
 
 def compare(live: Live, line: LiveLine, reasons_L: Sequence[str | None]) -> Mismatch | None:
     """A live line held to its record, what it handed over included; None where they agree."""
     assert line.recorded is not None, "a line by hand has no record"
     reason = reasons_L[line.recorded.index]
-    found = difference(
+    deviation = difference(
         _with_value(line.recorded.outcome, live.trajectory.value_of(line.recorded)),
         _with_value(line.outcome, line.value),
         volatile=reason,
     )
-    return None if found is None else Mismatch(line=line.recorded, difference=found)
+    return None if deviation is None else Mismatch(line=line.recorded, difference=deviation)
 
 
 def _with_value(outcome: LineOutcome, value: str | None) -> LineOutcome:
     """The outcome with what was submitted in place of an output, which it has none."""
     if value is None:
         return outcome
-    shown = number_addresses(value, {}) + "\n"
-    return LineOutcome(kind=outcome.kind, observation=outcome.observation + shown)
+    text = number_addresses(value, {}) + "\n"
+    return LineOutcome(kind=outcome.kind, observation=outcome.observation + text)
 
 
-async def _again(live: Live, found: Mismatch, kernels: KernelSource, scene: Scene) -> Mismatch:
+async def _again(live: Live, mismatch: Mismatch, kernels: KernelSource, scene: Scene) -> Mismatch:
     """Return the mismatch, or a volatile one where a second kernel here gives another result."""
     async with Live(live.scored, scene, kernels) as second:
-        while second.at <= found.line.index and await second.next() is not None:
+        while second.at <= mismatch.line.index and await second.next() is not None:
             pass
         # Of this line alone: lines before it may differ if they are known to be volatile.
         if _result(second) == _result(live):
-            return found
+            return mismatch
     unsteady = compare(live, live.lines[-1], [_UNSTEADY] * len(live.trajectory.lines))
     assert unsteady is not None, "it did not agree before"
     return unsteady

@@ -65,9 +65,9 @@ class ReplayRequest:
     model: str | None = None
     """Model of the policy that goes on or scores tokens."""
 
-    def scene(self, place: StoredTrajectory) -> Scene:
+    def scene(self, stored: StoredTrajectory) -> Scene:
         """Make the scene of a trajectory, and say how this machine differs from its own."""
-        scene = make_scene(place, files=self.files, overrides=self.overrides)
+        scene = make_scene(stored, files=self.files, overrides=self.overrides)
         for note in scene.notes:
             self.say(note)
         return scene
@@ -79,83 +79,86 @@ class ReplayRequest:
         """
         is_filtered = self.selection != Selection(which=self.selection.which)
         takes_all = (is_filtered or in_all) and not self.part.is_chosen
-        looked_at = files(self.path) if takes_all else [part_of(self.path, self.part, say=self.say)]
-        found = list(itertools.islice(select(looked_at, self.selection), self.count))
-        if not found:
-            raise ConfigError(self._nothing(looked_at))
-        for file in filter(is_cut_off, looked_at):
+        sources = files(self.path) if takes_all else [part_of(self.path, self.part, say=self.say)]
+        matches = list(itertools.islice(select(sources, self.selection), self.count))
+        if not matches:
+            raise ConfigError(self._nothing(sources))
+        for file in filter(is_cut_off, sources):
             self.say(f"{file.name} ends in the middle of a row, which is left out")
-        return found
+        return matches
 
     def find_alike(self) -> list[StoredTrajectory]:
         """Find trajectories, but only those of the first one's origin: one scene fits them all."""
-        found = self.find()
-        alike = [place for place in found if place.origin == found[0].origin]
-        if (num_others := len(found) - len(alike)) > 0:
+        matches = self.find()
+        alike = [stored for stored in matches if stored.origin == matches[0].origin]
+        if (num_others := len(matches) - len(alike)) > 0:
             self.say(
-                f"left out, as they were made in another way than {found[0].id!r}: {num_others:,}; "
-                f"--id names one of them"
+                f"left out, as they were made in another way than {matches[0].id!r}: "
+                f"{num_others:,}; --id names one of them"
             )
         return alike
 
-    def _nothing(self, looked_at: Sequence[Path]) -> str:
+    def _nothing(self, sources: Sequence[Path]) -> str:
         """Explain why nothing was found, and what there is."""
-        there = next(select(looked_at, Selection()), None)
+        there = next(select(sources, Selection()), None)
         if there is None:
             return f"{str(self.path)!r} holds no whole trajectory"
-        asked = " and ".join(
+        conditions = " and ".join(
             f"--{name} {value}"
             for name in ("id", "outcome", "grep")
             if (value := getattr(self.selection, name)) is not None
         )
         problem = there.glance.trajectory.problem_id
         return (
-            f"no trajectory in {str(self.path)!r} has {asked}; there is {there.id!r}, of the "
+            f"no trajectory in {str(self.path)!r} has {conditions}; there is {there.id!r}, of the "
             f"problem {problem!r}"
         )
 
 
-def run_again(wanted: ReplayRequest, screen: Screen) -> tuple[list[str], bool]:
+def run_again(request: ReplayRequest, screen: Screen) -> tuple[list[str], bool]:
     """(rows of the report, whether all is as recorded)."""
-    reruns = asyncio.run(execute(wanted.find(in_all=True), wanted.scene, screen, say=wanted.say))
+    reruns = asyncio.run(execute(request.find(in_all=True), request.scene, screen, say=request.say))
     return list(rerun_rows(reruns)), not any(one.divergence for one in reruns)
 
 
-def score_again(wanted: ReplayRequest, screen: Screen) -> tuple[list[str], bool]:
+def score_again(request: ReplayRequest, screen: Screen) -> tuple[list[str], bool]:
     """(rows of the report, whether no reward changed)."""
-    found = wanted.find(in_all=True)
-    changes = asyncio.run(rescore(found, wanted.scene, screen))
+    matches = request.find(in_all=True)
+    changes = asyncio.run(rescore(matches, request.scene, screen))
     return list(change_rows(changes)), not any(change.is_real for change in changes)
 
 
-def write_one_notebook(wanted: ReplayRequest, out: Path) -> list[str]:
+def write_one_notebook(request: ReplayRequest, out: Path) -> list[str]:
     """Write the first trajectory as a notebook; returns rows of the report."""
     from repl_rl.viewer.replay.notebook import SUFFIXES, write_notebook  # nbformat, of an extra
 
-    place = wanted.find()[0]
-    check_apart(out, [place.path])
+    stored = request.find()[0]
+    check_apart(out, [stored.path])
     check_replaceable(out, SUFFIXES)
-    scene = wanted.scene(place)
-    (item,) = annotate([place], scene.config.grpo)
+    scene = request.scene(stored)
+    (item,) = annotate([stored], scene.config.grpo)
     write_notebook(out, item, setup=scene.setup_of(item.ledger.scored.problem))
-    return [f"{place.id}: {out}"]
+    return [f"{stored.id}: {out}"]
 
 
-def write_html(wanted: ReplayRequest, screen: Screen, out: Path) -> list[str]:
+def write_html(request: ReplayRequest, screen: Screen, out: Path) -> list[str]:
     """Write the trajectories as a page; returns rows of the report."""
-    found = wanted.find_alike()
-    check_apart(out, {place.path for place in found})
+    matches = request.find_alike()
+    check_apart(out, {stored.path for stored in matches})
     check_replaceable(out, PAGES)
-    kept = found if wanted.count is not None else found[:_PAGE_HOLDS]
-    scene = wanted.scene(kept[0])
-    notes = [*_notes(wanted, scene, num_kept=len(kept), num_found=len(found)), *scene.notes]
+    selected = matches if request.count is not None else matches[:_PAGE_HOLDS]
+    scene = request.scene(selected[0])
+    notes = [
+        *_notes(request, scene, num_selected=len(selected), num_matches=len(matches)),
+        *scene.notes,
+    ]
 
     async def write() -> int:
-        async with _policy(wanted, scene) as policy:
+        async with _policy(request, scene) as policy:
             score = None if policy is None else policy.score
-            with screen.bar("writing the page", len(kept)) as update:
-                items = _with_progress(annotate(kept, scene.config.grpo, score=score), update)
-                return write_page(out, items, title=wanted.path.name, notes=notes)
+            with screen.bar("writing the page", len(selected)) as update:
+                items = _with_progress(annotate(selected, scene.config.grpo, score=score), update)
+                return write_page(out, items, title=request.path.name, notes=notes)
 
     num_written = asyncio.run(write())
     return [f"{num_written:,} {'trajectory' if num_written == 1 else 'trajectories'}: {out}"]
@@ -167,47 +170,49 @@ def _with_progress(items: Iterator[Annotated], update: Update) -> Iterator[Annot
         update(number)
 
 
-def _notes(wanted: ReplayRequest, scene: Scene, *, num_kept: int, num_found: int) -> Iterator[str]:
-    if num_kept < num_found:
-        yield f"{num_kept:,} of {num_found:,} are here; -n takes more"
-    if wanted.model is not None:
-        yield f"the trainer's log-probabilities are those of {wanted.model}"
+def _notes(
+    request: ReplayRequest, scene: Scene, *, num_selected: int, num_matches: int
+) -> Iterator[str]:
+    if num_selected < num_matches:
+        yield f"{num_selected:,} of {num_matches:,} are here; -n takes more"
+    if request.model is not None:
+        yield f"the trainer's log-probabilities are those of {request.model}"
     if scene.versions:
         python, walls = scene.versions.get("python"), scene.versions.get("isolation")
         yield f"sampled with Python {python}, {walls}"
 
 
-def step_through(wanted: ReplayRequest) -> int:
+def step_through(request: ReplayRequest) -> int:
     """Let a person step through live kernels until they quit; returns the exit code."""
     notes: list[str] = []
     # A row on stderr would lie behind the stepper's screen.
-    quiet = replace(wanted, say=notes.append)
-    found = quiet.find_alike()
-    return asyncio.run(_walk(wanted, found, quiet.scene(found[0]), notes))
+    quiet = replace(request, say=notes.append)
+    matches = quiet.find_alike()
+    return asyncio.run(_walk(request, matches, quiet.scene(matches[0]), notes))
 
 
 async def _walk(
-    wanted: ReplayRequest, found: Sequence[StoredTrajectory], scene: Scene, notes: Sequence[str]
+    request: ReplayRequest, matches: Sequence[StoredTrajectory], scene: Scene, notes: Sequence[str]
 ) -> int:
     from repl_rl.viewer.stepper import Stepper  # textual, of an extra
 
     plan = make_task_plan(scene.config)
-    if wanted.model is not None:
-        wanted.say(f"reading the model {wanted.model} ...")  # the stepper's screen comes after it
+    if request.model is not None:
+        request.say(f"reading the model {request.model} ...")  # the stepper's screen comes after it
     async with (
         pool_of(scene) as pool,
         open_scorer(plan) as scorer,
-        _policy(wanted, scene) as policy,
+        _policy(request, scene) as policy,
     ):
         score = referee = None
         if policy is not None:
             score = policy.score
             referee = policy.referee(plan, scene, kernels=pool, scorer=scorer)
         stepper = Stepper(
-            found,
+            matches,
             scene=scene,
             kernels=pool,
-            annotate=lambda place: next(annotate([place], scene.config.grpo, score=score)),
+            annotate=lambda stored: next(annotate([stored], scene.config.grpo, score=score)),
             scorer=scorer,
             policy=policy,
             referee=referee,
@@ -219,12 +224,12 @@ async def _walk(
 
 
 @contextlib.asynccontextmanager
-async def _policy(wanted: ReplayRequest, scene: Scene) -> AsyncIterator[ScoringPolicy | None]:
+async def _policy(request: ReplayRequest, scene: Scene) -> AsyncIterator[ScoringPolicy | None]:
     """The policy of `--model`, ready to go on; None without `--model`."""
-    if wanted.model is None:
+    if request.model is None:
         yield None
         return
     from repl_rl.viewer.replay import model_policy  # the only part of a replay that needs torch
 
-    async with model_policy.open_policy(scene, wanted.model, say=wanted.say) as policy:
+    async with model_policy.open_policy(scene, request.model, say=request.say) as policy:
         yield policy

@@ -72,19 +72,19 @@ async def ask(
 
     Without values no code of a policy runs, so nothing can end the kernel.
     """
-    found: list[Variable] = []
+    variables: list[Variable] = []
     for start in range(0, len(names), _ASKED_AT_ONCE):
         some = names[start : start + _ASKED_AT_ONCE]
         execution = await kernel.evaluate(_question(some, with_values=with_values))
         if execution.status in (ExecStatus.KILLED, ExecStatus.DIED):
             return None
-        found += _read(execution.value or "", some)
-    return found
+        variables += _read(execution.value or "", some)
+    return variables
 
 
 _LOOK = f"""
 def look(names, bound, show):
-    found = []
+    rows = []
     for name in names:
         if name not in bound:
             continue
@@ -94,11 +94,11 @@ def look(names, bound, show):
         except BaseException:
             kind = '?'
         try:
-            shown = show(value)[:{_MAX_VALUE_CHARS}]
+            text = show(value)[:{_MAX_VALUE_CHARS}]
         except BaseException as error:
-            shown = '(its repr raises ' + type(error).__name__[:{_MAX_TYPE_CHARS}] + ')'
-        found.append([name, kind, shown])
-    return found
+            text = '(its repr raises ' + type(error).__name__[:{_MAX_TYPE_CHARS}] + ')'
+        rows.append([name, kind, text])
+    return rows
 """
 """Runs in a namespace of its own: a line may have rebound `repr`, and no name must be added."""
 
@@ -123,12 +123,12 @@ def _read(value: str, names: Sequence[str]) -> Iterator[Variable]:
         return
     for row in rows if isinstance(rows, list) else ():
         if isinstance(row, list) and len(row) == 3 and all(isinstance(cell, str) for cell in row):
-            name, kind, shown = row
+            name, kind, text = row
             if name in names:
                 yield Variable(
                     name=name,
                     type=clean(kind)[:_MAX_TYPE_CHARS],
-                    value=clean(shown)[:_MAX_VALUE_CHARS],
+                    value=clean(text)[:_MAX_VALUE_CHARS],
                 )
 
 
@@ -146,12 +146,12 @@ class LiveLine:
     outcome: LineOutcome
     recorded: Line | None
     """The line of the trajectory that it repeats; None for one by hand and for all after it."""
-    shown_after: str = ""
+    text_after: str = ""
     """The text that follows it: what it printed and the next prompt; empty after the last line."""
     value: str | None = None
     """`repr` of what it submitted; None where it did not. Untrusted text."""
     is_taken: bool = False
-    """True where a policy ran it and read `shown_after` exactly as it stands here."""
+    """True where a policy ran it and read `text_after` exactly as it stands here."""
 
 
 class Live:
@@ -192,8 +192,8 @@ class Live:
         self._kernel = await self._kernels.acquire(seed=trajectory.seed)
         async with self._at_work() as kernel:
             await self._set_up(kernel)
-        number = self._scene.first_number(trajectory.prompt_text)
-        self.session = Session(kernel, self._scene.fmt, number=number)
+        fmt = self._scene.fmt
+        self.session = Session(kernel, fmt, number=fmt.number_at_end(trajectory.prompt_text) or 1)
         self.lines = []  # cleared last: where no kernel starts, `back` can be called again
 
     async def aclose(self) -> None:
@@ -282,13 +282,13 @@ class Live:
             return None
         return await self._run(f" {text}\n" if text else "\n", None)
 
-    def take(self, line: Line, *, shown_after: str) -> LiveLine:
+    def take(self, line: Line, *, text_after: str) -> LiveLine:
         """Add a line that a policy, going on from here, has run in this session."""
         taken = LiveLine(
             source=line.source,
             outcome=line.outcome,
             recorded=None,
-            shown_after=shown_after,
+            text_after=text_after,
             value=self._value(line.outcome.kind),
             is_taken=True,
         )
@@ -307,14 +307,14 @@ class Live:
         names = bound_names(
             [*self._scene.setup_of(self.scored.problem), *kernel_sources(self.lines)]
         )
-        found = await self._ask(names)
-        if found is None:
+        variables = await self._ask(names)
+        if variables is None:
             await self.back(self.at)
-            found = await self._ask(names, with_values=False)
-        return found or []
+            variables = await self._ask(names, with_values=False)
+        return variables or []
 
-    def shown_after(self, outcome: LineOutcome) -> str:
-        """Return the text after the line that has just run, as `LiveLine.shown_after`."""
+    def text_after(self, outcome: LineOutcome) -> str:
+        """Return the text after the line that has just run, as `LiveLine.text_after`."""
         if self.session.submission is not None or outcome.kind.traits.kernel_is_gone:
             return ""
         return self.session.show(outcome.observation, outcome.kind)
@@ -356,13 +356,13 @@ class Live:
     async def _run(self, source: str, recorded: Line | None) -> LiveLine:
         async with self._at_work():
             outcome = await self.session.run(strip_line(source))
-        shown = self.shown_after(outcome)
+        text_after = self.text_after(outcome)
         self.session.advance(outcome.kind)
         line = LiveLine(
             source=source,
             outcome=outcome,
             recorded=recorded,
-            shown_after=shown,
+            text_after=text_after,
             value=self._value(outcome.kind),
         )
         self.lines.append(line)
@@ -384,7 +384,7 @@ async def set_up(kernel: Kernel, sources: Iterable[str]) -> None:
     for source in sources:
         execution = await kernel.run(f"{source}\n")
         if execution.status is not ExecStatus.OK:
-            shown = one_row(source[:_MAX_SHOWN])
+            excerpt = one_row(source[:_MAX_SHOWN])
             raise ConfigError(
-                f"the setup of these trajectories fails here ({execution.status}), in `{shown}`"
+                f"the setup of these trajectories fails here ({execution.status}), in `{excerpt}`"
             )

@@ -41,16 +41,18 @@ MakeScene = Callable[[StoredTrajectory], Scene]
 
 
 def scenes(
-    found: Iterable[StoredTrajectory], make: MakeScene
+    trajectories: Iterable[StoredTrajectory], make: MakeScene
 ) -> Iterator[tuple[Scene, list[StoredTrajectory]]]:
     """(scene, trajectories) for each series of neighbours that have one origin."""
-    for _, same in itertools.groupby(found, key=lambda place: (place.path.parent, place.origin)):
-        places = list(same)
-        yield make(places[0]), places
+    for _, same in itertools.groupby(
+        trajectories, key=lambda stored: (stored.path.parent, stored.origin)
+    ):
+        alike = list(same)
+        yield make(alike[0]), alike
 
 
 async def execute(
-    found: Sequence[StoredTrajectory],
+    trajectories: Sequence[StoredTrajectory],
     make: MakeScene,
     screen: Screen,
     *,
@@ -62,21 +64,21 @@ async def execute(
     """
     at_once = _KERNELS_A_CPU * (os.cpu_count() or 1)
     reruns: list[Rerun] = []
-    with screen.bar("running lines again", len(found)) as update:
-        for scene, places in scenes(found, make):
+    with screen.bar("running lines again", len(trajectories)) as update:
+        for scene, alike in scenes(trajectories, make):
             async with pool_of(scene, standby=at_once) as pool:
                 for note in other_walls(scene.origin, str(pool.walls)):
                     say(note)
                 reruns += await run_all(
                     counted(partial(rerun, scene=scene, kernels=pool), update, len(reruns)),
-                    places,
+                    alike,
                     at_once=at_once,
                 )
     return reruns
 
 
 async def rescore(
-    found: Sequence[StoredTrajectory],
+    trajectories: Sequence[StoredTrajectory],
     make: MakeScene,
     screen: Screen,
 ) -> list[Change]:
@@ -85,21 +87,21 @@ async def rescore(
     Raises GraderError where nothing can be graded, and what the reward function raises.
     """
     changes: list[Change] = []
-    with screen.bar("scoring again", len(found)) as update:
-        for scene, places in scenes(found, make):
+    with screen.bar("scoring again", len(trajectories)) as update:
+        for scene, alike in scenes(trajectories, make):
             async with open_scorer(make_task_plan(scene.config)) as scorer:
                 changes += await run_all(
                     counted(partial(_rescore, scorer=scorer), update, len(changes)),
-                    places,
+                    alike,
                     at_once=_SCORED_AT_ONCE,
                 )
     return changes
 
 
-async def _rescore(place: StoredTrajectory, *, scorer: Scorer) -> Change:
-    stored = read(place)
-    before, after = map(Judgement.of, (stored, await scorer.rescore(stored)))
-    return Change(id=place.id, before=before, after=after)
+async def _rescore(stored: StoredTrajectory, *, scorer: Scorer) -> Change:
+    scored = read(stored)
+    before, after = map(Judgement.of, (scored, await scorer.rescore(scored)))
+    return Change(id=stored.id, before=before, after=after)
 
 
 def counted(
@@ -108,8 +110,8 @@ def counted(
     """`function`, which then also moves the bar by one after each call."""
     counter = itertools.count(num_before + 1)
 
-    async def one(place: StoredTrajectory) -> Result:
-        result = await function(place)
+    async def one(stored: StoredTrajectory) -> Result:
+        result = await function(stored)
         update(next(counter))
         return result
 
@@ -126,8 +128,8 @@ _MAX_LISTED = 6
 def rerun_rows(reruns: Sequence[Rerun]) -> Iterator[str]:
     """Differences that are allowed, by cause; then the first real divergence; then the sum."""
     for cause in (Cause.VOLATILE, Cause.LIMITS):
-        found = [(one, mismatch) for one in reruns for mismatch in one.mismatches]
-        yield from _cause_rows(cause, [pair for pair in found if pair[1].difference.cause is cause])
+        pairs = [(one, mismatch) for one in reruns for mismatch in one.mismatches]
+        yield from _cause_rows(cause, [pair for pair in pairs if pair[1].difference.cause is cause])
     diverged = [one for one in reruns if one.divergence is not None]
     if diverged:
         first = diverged[0]
@@ -143,18 +145,18 @@ def rerun_rows(reruns: Sequence[Rerun]) -> Iterator[str]:
     yield _sum(reruns, num_diverged=len(diverged))
 
 
-def _cause_rows(cause: Cause, found: Sequence[tuple[Rerun, Mismatch]]) -> Iterator[str]:
-    for one, mismatch in found[:_MAX_NAMED]:
+def _cause_rows(cause: Cause, pairs: Sequence[tuple[Rerun, Mismatch]]) -> Iterator[str]:
+    for one, mismatch in pairs[:_MAX_NAMED]:
         yield f"{cause}: {clean(one.id)}, {_line(mismatch)}: {mismatch.difference.why}"
-    if len(found) > _MAX_NAMED:
-        yield f"{cause}: and {len(found) - _MAX_NAMED:,} more"
+    if len(pairs) > _MAX_NAMED:
+        yield f"{cause}: and {len(pairs) - _MAX_NAMED:,} more"
 
 
 def _line(mismatch: Mismatch) -> str:
     # A source that runs on over several lines must not end this row.
     source = one_row(mismatch.line.source.strip())
-    shown = source if len(source) <= _MAX_SOURCE else f"{source[: _MAX_SOURCE - 3]}..."
-    return f"line {mismatch.line.index + 1} `{shown}`"
+    excerpt = source if len(source) <= _MAX_SOURCE else f"{source[: _MAX_SOURCE - 3]}..."
+    return f"line {mismatch.line.index + 1} `{excerpt}`"
 
 
 def _rest(ids: Sequence[str], word: str) -> Iterator[str]:

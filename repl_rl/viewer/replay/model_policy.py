@@ -67,7 +67,7 @@ class ModelPolicy:
         self._format = fmt
         self._context_tokens = context_tokens
         self._sampling = sampling
-        self._num_asked: Counter[int] = Counter()
+        self._num_continued: Counter[int] = Counter()
         """Number of continuations of each trajectory, by its seed."""
 
     @property
@@ -97,7 +97,7 @@ class ModelPolicy:
             if line.outcome.kind is OutcomeKind.CUT:
                 return
             number = next_number(session.number, line.outcome.kind)
-            live.take(line, shown_after=live.shown_after(line.outcome))
+            live.take(line, text_after=live.text_after(line.outcome))
             on_line(line)
 
         self._sampler.on_line = take_line
@@ -163,8 +163,8 @@ class ModelPolicy:
     def _seed(self, live: Live) -> int:
         branch = live.trajectory.branch
         recorded = live.trajectory.seed if branch is None else branch.seed
-        num_before = self._num_asked[recorded]
-        self._num_asked[recorded] += 1
+        num_before = self._num_continued[recorded]
+        self._num_continued[recorded] += 1
         return derive_seed(recorded, "branch", num_before) if num_before else recorded
 
 
@@ -178,9 +178,14 @@ async def open_policy(
     """
     config = _alone(scene.config)
     device = pick_device(config.sampling.device)
-    held = precision(config, HF(), device=device.type)
     run_on = config.sampling.run_on
-    loaded = load_model(model, device=device, precision=held, run_on=run_on, say=say)
+    loaded = load_model(
+        model,
+        device=device,
+        precision=precision(config, HF(), device=device.type),
+        run_on=run_on,
+        say=say,
+    )
     row_tokens = min(loaded.context_tokens, _LONGEST_PROMPT + 2 * config.sampling.max_tokens)
     most = min(scene.config.sampling.max_in_flight, _MOST_ROWS)
     num_rows = rows_that_fit(loaded, most=most, row_tokens=row_tokens)

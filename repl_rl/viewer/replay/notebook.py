@@ -121,7 +121,7 @@ class _Statement:
         return _typed(self.body)
 
     @property
-    def shown(self) -> str:
+    def cell_source(self) -> str:
         """Source that the cell shows."""
         comments = [_cleaned(_typed(self.comments))] * bool(self.comments)
         return "\n".join(comments + [_as_code(self.source)] * bool(self.body))
@@ -201,10 +201,10 @@ def _statement_cell(  # Any, here and below: nbformat has no types
     if not kind.traits.ran:
         # Some converters take a raw cell without a type for HTML.
         metadata = {"repl_rl": about, "format": "text/plain", "raw_mimetype": "text/plain"}
-        return v4.new_raw_cell(statement.shown, id=name, metadata=metadata)
+        return v4.new_raw_cell(statement.cell_source, id=name, metadata=metadata)
     metadata = {"repl_rl": about} | ({"tags": _tags(kind)} if kind.traits.is_error else {})
     outputs = _outputs(statement, value)
-    return v4.new_code_cell(statement.shown, id=name, metadata=metadata, outputs=outputs)
+    return v4.new_code_cell(statement.cell_source, id=name, metadata=metadata, outputs=outputs)
 
 
 def _tags(kind: OutcomeKind) -> list[str]:
@@ -286,8 +286,10 @@ def _about(item: Annotated) -> Cell:
 def _introduction(item: Annotated) -> str:
     """The cell that a browser renders: what others wrote stands in fences, as plain text."""
     about = _about(item)
-    shown = ("trajectory", "problem", "seed", "policy_version", "stop_reason", "verdict")
-    names = (*shown, "outcome_reward", "total_reward", "submission")
+    names = (
+        *("trajectory", "problem", "seed", "policy_version", "stop_reason", "verdict"),
+        *("outcome_reward", "total_reward", "submission"),
+    )
     about["verdict"] = verdict_words(item.ledger.scored.verdict)
     facts = "\n".join(f"{name:<16}{clean(str(about[name]))}" for name in names)
     statement = _cleaned(item.ledger.scored.problem.statement)

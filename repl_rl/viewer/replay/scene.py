@@ -11,7 +11,6 @@ import contextlib
 import errno
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -73,37 +72,30 @@ class Scene:
         """All that a kernel has run before the first line of a trajectory of `problem`."""
         return (*self.setup, *problem.setup)
 
-    def first_number(self, prompt: str) -> int:
-        """The number of the statement that a prompt asks for; 1 where prompts have no numbers."""
-        # At most nine digits: a hostile file may hold a number that is too long for `int`.
-        shown = re.escape(self.fmt.primary).replace(r"\{n\}", r"(\d{1,9})")
-        found = re.search(rf"{shown}\Z", prompt)
-        return int(found[1]) if found and found.groups() else 1
-
 
 def make_scene(
-    place: StoredTrajectory, *, files: Sequence[Path] = (), overrides: Sequence[str] = ()
+    stored: StoredTrajectory, *, files: Sequence[Path] = (), overrides: Sequence[str] = ()
 ) -> Scene:
     """Make the scene of a trajectory, under the config of `config_of`.
 
     Raises ConfigError where that is not known, or where its lines are not lines of a REPL.
     """
-    origin = place.origin
-    config = config_of(place, files=files, overrides=overrides)
+    origin = stored.origin
+    config = config_of(stored, files=files, overrides=overrides)
     if config.sampling.sampler != _LINE_SAMPLER:
         raise ConfigError(
-            f"{place.path.name} was made by the sampler {config.sampling.sampler!r}; only lines of "
-            f"{_LINE_SAMPLER} can be run again"
+            f"{stored.path.name} was made by the sampler {config.sampling.sampler!r}; only lines "
+            f"of {_LINE_SAMPLER} can be run again"
         )
     fmt = load_repl(config.transcript)
-    setup, is_known = _setup(place, config, fmt)
+    setup, is_known = _setup(stored, config, fmt)
     versions = (
         {**origin.versions, "isolation": origin.isolation}
         if origin is not None
-        else read_versions(_beside(place).parent)
+        else read_versions(_beside(stored).parent)
     )
-    says_how = origin is not None or _beside(place).is_file()
-    notes = _differences(versions, config) if says_how else _unknown(place.path)
+    says_how = origin is not None or _beside(stored).is_file()
+    notes = _differences(versions, config) if says_how else _unknown(stored.path)
     return Scene(
         config=config,
         setup=setup,
@@ -116,25 +108,25 @@ def make_scene(
 
 
 def _setup(
-    place: StoredTrajectory, config: Config, fmt: TranscriptFormat
+    stored: StoredTrajectory, config: Config, fmt: TranscriptFormat
 ) -> tuple[tuple[str, ...], bool]:
     """(what kernels ran before the first line, whether it is the task's or was run here before).
 
     Raises ConfigError where neither the file nor an installed task names it.
     """
-    if place.origin is not None and is_trusted(place.origin):
-        return place.origin.setup, True
+    if stored.origin is not None and is_trusted(stored.origin):
+        return stored.origin.setup, True
     try:
         here_it_is = make_setup(load_task(config.task.name, config.data)[0], fmt)
     except ConfigError:
-        if place.origin is None:
+        if stored.origin is None:
             raise
-        check_setup(place.origin.setup, place.path.name)
-        return place.origin.setup, False
-    if place.origin is None or place.origin.setup == here_it_is:
+        check_setup(stored.origin.setup, stored.path.name)
+        return stored.origin.setup, False
+    if stored.origin is None or stored.origin.setup == here_it_is:
         return here_it_is, True
-    check_setup(place.origin.setup, place.path.name)
-    return place.origin.setup, False
+    check_setup(stored.origin.setup, stored.path.name)
+    return stored.origin.setup, False
 
 
 def check_setup(setup: Sequence[str], name: str) -> None:
@@ -149,7 +141,7 @@ def check_setup(setup: Sequence[str], name: str) -> None:
 
 
 def config_of(
-    place: StoredTrajectory, *, files: Sequence[Path] = (), overrides: Sequence[str] = ()
+    stored: StoredTrajectory, *, files: Sequence[Path] = (), overrides: Sequence[str] = ()
 ) -> Config:
     """The config that a trajectory was made with, under `files` and `overrides`.
 
@@ -158,13 +150,13 @@ def config_of(
     load are refused unless a person names them, too. Raises ConfigError, which names the file, for
     what cannot be read or is not there.
     """
-    is_own = place.origin is not None and is_trusted(place.origin)
-    saved = place.origin.config if place.origin is not None else _read(_beside(place))
-    made_with = _behind_walls(_made_with(saved, place.path))
+    is_own = stored.origin is not None and is_trusted(stored.origin)
+    saved = stored.origin.config if stored.origin is not None else _read(_beside(stored))
+    made_with = _behind_walls(_made_with(saved, stored.path))
     base = to_toml(made_with if is_own else _bounded(made_with)) if saved else ""
     config = resolve(saved=base, files=files, overrides=overrides)
     if not is_own:
-        refuse_foreign_code(config, user_settings(files=files, overrides=overrides), place.path)
+        refuse_foreign_code(config, user_settings(files=files, overrides=overrides), stored.path)
     return config
 
 
@@ -201,9 +193,9 @@ def _names(config: Config) -> dict[str, str]:
 _OUR_NAMES = _names(Config())
 
 
-def _beside(place: StoredTrajectory) -> Path:
+def _beside(stored: StoredTrajectory) -> Path:
     """The config of the run that its file lies in, if it lies in one."""
-    return (place.run or place.path.absolute().parent) / "config.toml"
+    return (stored.run or stored.path.absolute().parent) / "config.toml"
 
 
 def _read(path: Path) -> str:
@@ -237,22 +229,23 @@ def _bounded(config: Config) -> Config:
     It runs no sources in the fork server, which has no walls, and stays within a few times the
     usual limits, so that a replay ends.
     """
-    usual, asked = SandboxConfig(), config.sandbox
+    usual, requested = SandboxConfig(), config.sandbox
     limits = {
-        name: min(getattr(asked, name), _TIMES_USUAL * getattr(usual, name)) for name in _LIMITED
+        name: min(getattr(requested, name), _TIMES_USUAL * getattr(usual, name))
+        for name in _LIMITED
     }
-    sandbox = replace(asked, warmup=None, **limits)
+    sandbox = replace(requested, warmup=None, **limits)
     return replace(config, sandbox=sandbox, grading=GradingConfig())
 
 
 def _differences(versions: Mapping[str, str], config: Config) -> Iterator[str]:
     """A sentence for each package that kernels here find in another version."""
-    found = installed_versions(config.sandbox.preload)
+    installed = installed_versions(config.sandbox.preload)
     for name in ("python", "repl_rl", *distributions_of(config.sandbox.preload)):
-        was, is_here = versions.get(name), found[name]
+        was, is_here = versions.get(name), installed[name]
         if was != is_here:
-            shown = "unknown" if was is None else one_row(was)
-            yield f"made with {name} {shown}, here it is {is_here}: outputs may differ"
+            before = "unknown" if was is None else one_row(was)
+            yield f"made with {name} {before}, here it is {is_here}: outputs may differ"
 
 
 def _unknown(path: Path) -> Iterator[str]:
@@ -312,8 +305,8 @@ def _as_config_error(path: Path) -> Iterator[None]:
 
 def check_replaceable(path: Path, suffixes: Sequence[str]) -> None:
     """ConfigError where `path` is an existing file without one of these suffixes."""
-    place = Path(os.path.realpath(path))
-    if os.path.isfile(place) and place.suffix.lower() not in suffixes:
+    target = Path(os.path.realpath(path))
+    if os.path.isfile(target) and target.suffix.lower() not in suffixes:
         raise ConfigError(f"{str(path)!r} is there and is no {suffixes[0]} file; name another file")
 
 

@@ -32,23 +32,23 @@ _OPEN_TOKENS = 32
 itself, look like an incomplete character for ever."""
 
 
-def find_decode(place: StoredTrajectory) -> Decode | None:
+def find_decode(stored: StoredTrajectory) -> Decode | None:
     """The function that turns a trajectory's ids into text; None where it is not at hand."""
-    if place.origin is not None and place.origin.tokenizer is None:
+    if stored.origin is not None and stored.origin.tokenizer is None:
         return ByteCodec().decode
-    for folder in _folders(place):
+    for folder in _folders(stored):
         if (decode := read_decode(folder / _FILE)) is not None:
             return decode
     return None
 
 
-def _folders(place: StoredTrajectory) -> Iterator[Path]:
+def _folders(stored: StoredTrajectory) -> Iterator[Path]:
     """Yield what the run keeps, then a model's folder, which may hold another model by now."""
-    if place.run is not None:
-        yield from (place.run / TOKENIZER, place.run / "checkpoints" / "final")
-    if place.origin is not None and place.origin.tokenizer is not None:
-        yield Path(place.origin.tokenizer)
-    elif place.run is not None and (policy := read_versions(place.run).get("policy")):
+    if stored.run is not None:
+        yield from (stored.run / TOKENIZER, stored.run / "checkpoints" / "final")
+    if stored.origin is not None and stored.origin.tokenizer is not None:
+        yield Path(stored.origin.tokenizer)
+    elif stored.run is not None and (policy := read_versions(stored.run).get("policy")):
         yield Path(policy)
 
 

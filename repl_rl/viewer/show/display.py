@@ -26,7 +26,7 @@ from repl_rl.base.terminal import one_row, shorten, signed
 from repl_rl.credit.ledger import Ledger
 from repl_rl.credit.worth import Value, Worth
 from repl_rl.progress import Note, Progress, Update
-from repl_rl.records import Scored, StopReason, Trajectory
+from repl_rl.records import Line, Scored, StopReason, Trajectory
 from repl_rl.viewer.show.marked import (
     ERROR,
     SAMPLED,
@@ -50,7 +50,8 @@ class Phase:
         self.done = 0
         self._note = note
         self._clock = clock
-        self._began = self._moved = clock()
+        self._began = self._moved = self._reported = clock()
+        self._tenth = 0
 
     def move(self, done: int, note: Note, total: int) -> None:
         self.done, self._note, self.total = done, note, total
@@ -77,6 +78,18 @@ class Phase:
         minutes, seconds = divmod(round(max(0.0, rest)), 60)
         return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
+    def report(self, *, quiet_s: float) -> str | None:
+        """Return a row once it has passed a tenth of its work, but never twice within `quiet_s`.
+
+        None else, and at the end: its result is reported then.
+        """
+        tenth = 10 * self.done // max(1, self.total)
+        if not self._tenth < tenth < 10 or self._clock() - self._reported < quiet_s:
+            return None
+        self._tenth, self._reported = tenth, self._clock()
+        cells = (self.name, self.count, self.note, f"{self.left} left")
+        return "  ".join(filter(None, cells))
+
 
 def bars(phases: Sequence[Phase]) -> Table:
     """A row for each phase; the parts of a phase are indented below it."""
@@ -94,26 +107,6 @@ def bars(phases: Sequence[Phase]) -> Table:
             Text(phase.note),
         )
     return table
-
-
-class Tenths:
-    """Reports a phase at each tenth of its work, but never twice within `quiet_s` seconds."""
-
-    def __init__(self, say: Callable[[str], None], *, quiet_s: float, clock: Clock) -> None:
-        self._say = say
-        self._quiet_s = quiet_s
-        self._clock = clock
-        self._tenth = 0
-        self._said = clock()
-
-    def hear(self, phase: Phase) -> None:
-        """Report a phase that has passed a tenth. Its end is not reported: its result is."""
-        tenth = 10 * phase.done // max(1, phase.total)
-        if not self._tenth < tenth < 10 or self._clock() - self._said < self._quiet_s:
-            return
-        self._tenth, self._said = tenth, self._clock()
-        cells = (phase.name, phase.count, phase.note, f"{phase.left} left")
-        self._say("  ".join(filter(None, cells)))
 
 
 _BARS = " .:-=+*#"
@@ -183,7 +176,7 @@ class Screen(Progress):
             console=self._console,
             refresh_per_second=4,
             transient=True,
-            get_renderable=lambda: Group(*self._shown()),
+            get_renderable=lambda: Group(*self._rendered()),
         )
 
     def __enter__(self) -> Screen:
@@ -225,14 +218,13 @@ class Screen(Progress):
 
     def _begin(self, around: tuple[Phase, ...], name: str, total: int, *, quiet_s: float) -> Update:
         phase = Phase(name, total, clock=self._clock)
-        tenths = Tenths(self.say, quiet_s=quiet_s, clock=self._clock)
         self._phases = (*around, phase)
         self._refresh()
 
         def update(done: int, note: Note = "", total: int = total) -> None:
             phase.move(done, note, total)
-            if not self._console.is_terminal:
-                tenths.hear(phase)
+            if not self._console.is_terminal and (row := phase.report(quiet_s=quiet_s)):
+                self.say(row)
 
         return update
 
@@ -268,10 +260,6 @@ class Screen(Progress):
         self._console.print(ledger_table(ledger))
         self._console.print(ledger_terms(ledger))
 
-    def worths(self, rows: Sequence[Worth]) -> None:
-        """Print what each line of a trajectory was worth."""
-        self._console.print(worth_table(rows))
-
     def table(self, table: Table) -> None:
         self._console.print(table)
 
@@ -279,7 +267,7 @@ class Screen(Progress):
         if self._live.is_started:
             self._live.refresh()
 
-    def _shown(self) -> Iterator[Table]:
+    def _rendered(self) -> Iterator[Table]:
         if self._history:
             yield self._table()
         if self._phases:
@@ -316,8 +304,8 @@ def _lineage(trajectory: Trajectory) -> str:
 
 def _value(item: _Row, row: Mapping[str, float]) -> float | None:
     """The row's number, None where the step has none of its metrics."""
-    found = [row[key] for key in item.keys if key in row]
-    return sum(found) if found else None
+    values = [row[key] for key in item.keys if key in row]
+    return sum(values) if values else None
 
 
 def trend(values: Sequence[float], width: int = _TREND) -> str:
@@ -333,38 +321,39 @@ def trend(values: Sequence[float], width: int = _TREND) -> str:
     return "".join(_BARS[1 + round((mean - low) / span * (len(_BARS) - 2))] for mean in means)
 
 
-def ledger_table(ledger: Ledger) -> Table:
-    """A row for each line, narrow enough for 80 columns."""
+def _line_table(*names: str) -> Table:
+    """A table with a row for each line, narrow enough for 80 columns."""
     table = Table(box=None, padding=(0, 1), header_style="dim", pad_edge=False)
     table.add_column("line", no_wrap=True)
     table.add_column("outcome")
-    for name in ("reward", "advantage", "tokens", "share"):
+    for name in names:
         table.add_column(name, justify="right")
+    return table
+
+
+def _source(line: Line) -> str:
+    return shorten(clean(line.source).strip("\n").removeprefix(" "), _SOURCE)
+
+
+def ledger_table(ledger: Ledger) -> Table:
+    """A row for each line: its reward, and its advantage in the update."""
+    table = _line_table("reward", "advantage", "tokens", "share")
     for entry in ledger.entries:
         kind = entry.line.outcome.kind
-        source = shorten(clean(entry.line.source).strip("\n").removeprefix(" "), _SOURCE)
         style = ERROR if kind.traits.is_error else SAMPLED
         numbers = (signed(entry.reward), signed(entry.advantage), str(entry.num_tokens))
-        table.add_row(Text(source, style), str(kind), *numbers, f"{entry.share:.1%}")
+        table.add_row(Text(_source(entry.line), style), kind, *numbers, f"{entry.share:.1%}")
     return table
 
 
 def worth_table(rows: Sequence[Worth]) -> Table:
     """A row for each line: the values around it, and their difference with a 95 % interval."""
-    table = Table(box=None, padding=(0, 1), header_style="dim", pad_edge=False)
-    table.add_column("line", no_wrap=True)
-    table.add_column("outcome")
-    for name in ("before", "after", "worth", "+-"):
-        table.add_column(name, justify="right")
+    table = _line_table("before", "after", "worth", "+-")
     for row in rows:
-        source = shorten(clean(row.line.source).strip("\n").removeprefix(" "), _SOURCE)
         gain = row.gain
-        table.add_row(
-            Text(source),
-            str(row.line.outcome.kind),
-            *map(_mean, (row.before, row.after, gain)),
-            "-" if gain is None or gain.error is None else f"{1.96 * gain.error:.2f}",
-        )
+        error = "-" if gain is None or gain.error is None else f"{1.96 * gain.error:.2f}"
+        values = map(_mean, (row.before, row.after, gain))
+        table.add_row(Text(_source(row.line)), row.line.outcome.kind, *values, error)
     return table
 
 

@@ -49,14 +49,14 @@ def table(rows: Rows) -> str:
     return text
 
 
-def comparison(name: str, found: Rate, others: Mapping[str, tuple[Rate, RateDifference]]) -> str:
+def comparison(name: str, own: Rate, others: Mapping[str, tuple[Rate, RateDifference]]) -> str:
     """A model beside others: in their rows, what it solves more of the same problems."""
     ahead = f"{one_row(name)} ahead by, 95 % interval"
-    rows = [["", "solved", ahead], [one_row(name), _percent(found.rate), ""]]
+    rows = [["", "solved", ahead], [one_row(name), _percent(own.rate), ""]]
     for other, (rate, gap) in others.items():
         low, high = gap.interval
-        shown = f"{100 * gap.mean:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
-        rows.append([one_row(other), _percent(rate.rate), shown])
+        interval = f"{100 * gap.mean:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
+        rows.append([one_row(other), _percent(rate.rate), interval])
     return _aligned(rows)
 
 
@@ -98,12 +98,12 @@ def bars(models: Mapping[str, Rows]) -> Figure:
     panel = drawn.add_subplot()
     thick = 0.8 / len(models)
     for number, (model, rows) in enumerate(models.items()):
-        shown = [(at, rows[name]) for at, name in enumerate(names) if name in rows]
-        rates = [rate.rate for _, rate in shown]
-        low = [max(0.0, rate.rate - rate.interval[0]) for _, rate in shown]
-        high = [max(0.0, rate.interval[1] - rate.rate) for _, rate in shown]
+        points = [(at, rows[name]) for at, name in enumerate(names) if name in rows]
+        rates = [rate.rate for _, rate in points]
+        low = [max(0.0, rate.rate - rate.interval[0]) for _, rate in points]
+        high = [max(0.0, rate.interval[1] - rate.rate) for _, rate in points]
         panel.barh(
-            [at + (number - (len(models) - 1) / 2) * thick for at, _ in shown],
+            [at + (number - (len(models) - 1) / 2) * thick for at, _ in points],
             rates,
             height=thick,
             xerr=[low, high],

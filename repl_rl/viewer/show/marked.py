@@ -11,10 +11,9 @@ stands to the right stays in its place. Knows records. Does not know screens.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 
 from rich.cells import cell_len, chop_cells
 from rich.text import Text
@@ -36,15 +35,15 @@ Decode = Callable[[Sequence[int]], str]
 """Turns ids into text by the vocabulary that made them."""
 
 
-class By(Enum):
-    """Writer of a piece of a row."""
+class By(StrEnum):
+    """Writer of a piece of a row. The value is the style that shows it."""
 
-    PROMPT = "prompt"
-    SAMPLED = "sampled"
-    ERROR = "error"
+    PROMPT = "dim"
+    SAMPLED = "bold green"
+    ERROR = "bold red"
     """Sampled, in a line that failed."""
-    INJECTED = "injected"
-    COPIED = "copied"
+    INJECTED = "cyan"
+    COPIED = "dim green"
     """Sampled for another one, which this one begins as."""
 
 
@@ -135,11 +134,11 @@ def span_texts(trajectory: Trajectory) -> list[str]:
             texts.append(trajectory.opening)
             continue
         line = trajectory.lines[span.line_index]
-        shown, kind = line.outcome.observation, line.outcome.kind
+        output, kind = line.outcome.observation, line.outcome.kind
         if fmt is None:
-            texts.append(_alone(line.source, shown))
+            texts.append(_alone(line.source, output))
         else:
-            texts.append(fmt.render_observation(shown, kind, number=number))
+            texts.append(fmt.render_observation(output, kind, number=number))
             number = next_number(number, kind)
     return texts
 
@@ -153,22 +152,13 @@ def _alone(source: str, observation: str) -> str:
 
 def _repl_of(prompt: str) -> tuple[TranscriptFormat | None, int]:
     """The REPL that a prompt ends in, and the number of the statement that it asks for."""
-    if prompt.endswith(PYTHON.primary):
-        return PYTHON, 1
-    # At most nine digits: `int` refuses a number that is too long.
-    shown = re.escape(IPYTHON.primary).replace(r"\{n\}", r"(\d{1,9})")
-    found = re.search(rf"{shown}\Z", prompt)
-    return (IPYTHON, int(found[1])) if found else (None, 1)
+    for fmt in (PYTHON, IPYTHON):
+        if (number := fmt.number_at_end(prompt)) is not None:
+            return fmt, number
+    return None, 1
 
 
-PROMPT, SAMPLED, INJECTED, ERROR, COPIED = "dim", "bold green", "cyan", "bold red", "dim green"
-_STYLES = {
-    By.PROMPT: PROMPT,
-    By.SAMPLED: SAMPLED,
-    By.COPIED: COPIED,
-    By.INJECTED: INJECTED,
-    By.ERROR: ERROR,
-}
+PROMPT, SAMPLED, ERROR, INJECTED, COPIED = By
 _BESIDE = 26
 """Columns of the marks, and of what stands beside them."""
 _LEAST = 20
@@ -231,7 +221,7 @@ def _folded(rows: Iterator[_Marked]) -> Iterator[_Marked]:
 
 
 def _marked(row: TranscriptRow, scored: Scored) -> _Marked:
-    left = Text.assemble(*((piece, _STYLES[by]) for piece, by in row.pieces))
+    left = Text.assemble(*((piece, by) for piece, by in row.pieces))
     writers = {by for _, by in row.pieces} - {By.PROMPT, By.INJECTED}
     if not writers:
         is_prompt = not any(by is By.INJECTED for _, by in row.pieces)
@@ -243,7 +233,7 @@ def _marked(row: TranscriptRow, scored: Scored) -> _Marked:
         left.rstrip()
         left.append(" (empty)", "dim")
     by = next(iter(writers))
-    mark = Text("=" if by is By.COPIED else "+", _STYLES[by])
+    mark = Text("=" if by is By.COPIED else "+", by)
     if row.ended:
         ended = Text(", ").join(_ended(line, reward, scored) for line, reward in row.ended)
         mark.append("   ").append_text(ended)

@@ -35,18 +35,18 @@ _TEXT_WIDTH = 22
 
 
 class LineStream:
-    """Shows a rollout as it grows; `hear` is for `LineSampler.on_line`."""
+    """Shows a rollout as it grows; `show_line` is for `LineSampler.on_line`."""
 
     def __init__(self, codec: Codec, say: Say) -> None:
         self._codec = codec
         self._say = say
 
-    def hear(self, built: TrajectoryBuilder) -> None:
+    def show_line(self, built: TrajectoryBuilder) -> None:
         """Show the last line and the interpreter's answer; the prompt comes before line 1."""
         line = built.lines[-1]
         start = built.lines[-2].stop if len(built.lines) > 1 else -built.num_prompt
-        shown = built.ids[built.num_prompt + start :][: line.start - start]
-        before = self._codec.decode(shown, is_first=line.index == 0)
+        ids = built.ids[built.num_prompt + start :][: line.start - start]
+        before = self._codec.decode(ids, is_first=line.index == 0)
         above, _, opening = before.rpartition("\n")
         if line.index == 0:
             self._say(Text(clean(above), PROMPT))
@@ -100,8 +100,8 @@ def token_table(
     )
     mask, sampler = trajectory.loss_mask, trajectory.logprobs
     for at, token in enumerate(trajectory.completion_ids):
-        shown = shorten(repr(texts[at]), _TEXT_WIDTH - 1)
-        row = Text(f"{at:5}{token:8}  {shown:{_TEXT_WIDTH}}", SAMPLED if mask[at] else INJECTED)
+        text = shorten(repr(texts[at]), _TEXT_WIDTH - 1)
+        row = Text(f"{at:5}{token:8}  {text:{_TEXT_WIDTH}}", SAMPLED if mask[at] else INJECTED)
         if mask[at]:
             gap = abs(sampler[at] - trainer[at])
             row.append(f"{'sampled':9}{sampler[at]:10.4f}{trainer[at]:10.4f}{gap:9.1e}", "not bold")
@@ -181,8 +181,8 @@ class StandardPlayerConsole:
 
     def _read(self, prompt: str) -> str | None:
         row = sys.stdin.readline()
-        shown = clean(row).removesuffix("\n")
-        self.say(Text(f"{prompt} {shown}".rstrip() if row else prompt))
+        line = clean(row).removesuffix("\n")
+        self.say(Text(f"{prompt} {line}".rstrip() if row else prompt))
         return row.removesuffix("\n") if row else None
 
     def say(self, text: Text) -> None:

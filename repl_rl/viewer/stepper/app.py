@@ -30,12 +30,12 @@ from repl_rl.viewer.replay.scene import Scene
 from repl_rl.viewer.show.marked import PROMPT
 from repl_rl.viewer.stepper.screen import Face, Field, bindings, difference_row
 from repl_rl.viewer.stepper.sheets import (
-    Sheet,
-    details_sheet,
-    help_sheet,
+    Overlay,
+    details_overlay,
+    help_overlay,
     tokens_at_hand,
-    tokens_sheet,
-    variables_sheet,
+    tokens_overlay,
+    variables_overlay,
 )
 from repl_rl.viewer.stepper.texts import DIFFERS, clipped, first_rows, styled
 from repl_rl.viewer.stepper.walk import Walk
@@ -50,7 +50,7 @@ class RunningCommand:
     """Command of a walk under way."""
 
     doing: str
-    """What it does, in words."""
+    """Words for the row of status."""
     task: asyncio.Task[str | None]
     can_stop: bool
     since: float = field(default_factory=time.monotonic)
@@ -102,7 +102,7 @@ class Stepper(App[None]):
 
     def __init__(
         self,
-        found: Sequence[StoredTrajectory],
+        trajectories: Sequence[StoredTrajectory],
         *,
         scene: Scene,
         kernels: KernelSource,
@@ -117,7 +117,7 @@ class Stepper(App[None]):
         super().__init__()
         # The colours of the person's own terminal, as everywhere else in repl-rl.
         self.theme = "ansi-dark"
-        self._found = found
+        self._trajectories = trajectories
         self._scene, self._kernels, self._scorer = scene, kernels, scorer
         self._annotate, self._policy, self._referee = annotate, policy, referee
         self._notes, self._isolation = notes, isolation
@@ -204,7 +204,7 @@ class Stepper(App[None]):
 
     def _paint(self) -> None:
         if self._walk is not None:
-            self._face.show(self._walk, place=f"{self._number + 1} of {len(self._found)}")
+            self._face.show(self._walk, position=f"{self._number + 1} of {len(self._trajectories)}")
         can_stop = self._command is not None and self._command.can_stop
         self._face.show_status(self._status(), can_stop=can_stop)
 
@@ -290,11 +290,11 @@ class Stepper(App[None]):
         self._do("judging", lambda walk: self._judged(walk, number), can_stop=True)
 
     async def _judged(self, walk: Walk, number: int) -> str | None:
-        def tell(done: int, total: int) -> None:
+        def report(done: int, total: int) -> None:
             if self._command is not None:
                 self._command.doing = f"{done} of {total} continuations"
 
-        return await walk.judge(self._referee, num_branches=number, on_progress=tell)
+        return await walk.judge(self._referee, num_branches=number, on_progress=report)
 
     def action_save(self) -> None:
         self._soon(self._ask_file)
@@ -355,8 +355,8 @@ class Stepper(App[None]):
 
     def action_variables(self) -> None:
         async def look(walk: Walk) -> str | None:
-            found = await walk.look()
-            self._show(variables_sheet(found))
+            variables = await walk.look()
+            self._show(variables_overlay(variables))
             return None
 
         self._do("asking the kernel", look)
@@ -368,16 +368,16 @@ class Stepper(App[None]):
         if (tokens := tokens_at_hand(walk)) is None:
             self._show_message("only lines that a policy sampled have tokens; n runs one")
         else:
-            self._show(tokens_sheet(tokens))
+            self._show(tokens_overlay(tokens))
 
     def action_details(self) -> None:
-        self._soon(lambda walk: self._show(details_sheet(walk, self._notes)))
+        self._soon(lambda walk: self._show(details_overlay(walk, self._notes)))
 
     def action_keys(self) -> None:
-        self._show(help_sheet())
+        self._show(help_overlay())
 
-    def _show(self, sheet: Sheet) -> None:
-        self.push_screen(sheet)
+    def _show(self, overlay: Overlay) -> None:
+        self.push_screen(overlay)
 
     def action_page(self, pages: int) -> None:
         self._face.scroll_outputs(pages)
@@ -388,19 +388,19 @@ class Stepper(App[None]):
         self._soon(lambda _: self._turn(self._number + by))
 
     def _turn(self, number: int) -> None:
-        if 0 <= number < len(self._found):
+        if 0 <= number < len(self._trajectories):
             self._start("opening", self._open(number))
         else:
             self._show_message("there is no further trajectory in this direction")
 
     async def _open(self, number: int) -> str | None:
-        walk = await asyncio.to_thread(self._read, self._found[number])
+        walk = await asyncio.to_thread(self._read, self._trajectories[number])
         await walk.begin()
         before, self._walk, self._number = self._walk, walk, number
         if before is not None:
             await before.aclose()
         return None
 
-    def _read(self, place: StoredTrajectory) -> Walk:
+    def _read(self, stored: StoredTrajectory) -> Walk:
         """Siblings are read and sources are parsed, and a model may be asked: it can take long."""
-        return Walk(self._annotate(place), self._scene, self._kernels, scorer=self._scorer)
+        return Walk(self._annotate(stored), self._scene, self._kernels, scorer=self._scorer)

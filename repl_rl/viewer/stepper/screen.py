@@ -23,7 +23,7 @@ from repl_rl.records import Line, LineOutcome
 from repl_rl.transcript.format import strip_line
 from repl_rl.viewer.replay.live import LiveLine
 from repl_rl.viewer.show.marked import INJECTED, SAMPLED
-from repl_rl.viewer.stepper.texts import DIFFERS, DIM, KEY, milliseconds, shown, styled
+from repl_rl.viewer.stepper.texts import DIFFERS, DIM, KEY, cleaned, milliseconds, styled
 from repl_rl.viewer.stepper.views import NARROW, head, transcript
 from repl_rl.viewer.stepper.walk import Walk
 
@@ -33,7 +33,7 @@ class KeyRow(NamedTuple):
 
     actions: dict[str, str]
     """Action by key, in textual's names; keys that do the same stand together, with commas."""
-    shown: str
+    label: str
     meaning: str
     word: str = ""
     """In the last row of the screen, where there is room."""
@@ -88,22 +88,20 @@ MARKS = (
 
 
 def bindings() -> list[Binding]:
-    found = [
-        Binding(key, action, show=False) for row in KEYS for key, action in row.actions.items()
-    ]
-    return [*found, Binding("ctrl+c", "quit", show=False, priority=True)]
+    keys = [Binding(key, action, show=False) for row in KEYS for key, action in row.actions.items()]
+    return [*keys, Binding("ctrl+c", "quit", show=False, priority=True)]
 
 
 def footer(width: int) -> list[tuple[str, str]]:
     """(key, word) of as many as fit, the last two always among them."""
-    known = [(row.shown.split()[0], row.word) for row in KEYS if row.word]
-    found: list[tuple[str, str]] = []
+    known = [(row.label.split()[0], row.word) for row in KEYS if row.word]
+    pairs: list[tuple[str, str]] = []
     last = known[-2:]
     for pair in known[:-2]:
-        taken = [len(key) + len(word) + 3 for key, word in (*found, pair, *last)]
+        taken = [len(key) + len(word) + 3 for key, word in (*pairs, pair, *last)]
         if sum(taken) <= width + 2:
-            found.append(pair)
-    return [*found, *last]
+            pairs.append(pair)
+    return [*pairs, *last]
 
 
 def _title(name: str, outcome: LineOutcome | None) -> str:
@@ -123,7 +121,7 @@ def recorded_pane(walk: Walk) -> tuple[str, Text]:
     value = walk.live.trajectory.value_of(beside)
     if hand.recorded is not None:
         return _title("recorded", beside.outcome), _output(walk, beside, value)
-    text = styled(shown(strip_line(beside.source)) + "\n", SAMPLED)
+    text = styled(cleaned(strip_line(beside.source)) + "\n", SAMPLED)
     return _title("replaced", beside.outcome), text.append_text(_output(walk, beside, value))
 
 
@@ -134,8 +132,8 @@ def live_pane(walk: Walk) -> tuple[str, Text]:
         return "live", Text()
     name = _title("live", hand.outcome)
     if hand.recorded is not None:
-        found = walk.difference(hand)
-        name += "  same" if found is None else f"  {found.cause}"
+        difference = walk.difference(hand)
+        name += "  same" if difference is None else f"  {difference.cause}"
     return name, _output(walk, hand, hand.value)
 
 
@@ -146,16 +144,16 @@ def _output(walk: Walk, line: Line | LiveLine, value: str | None) -> Text:
     """
     hand, beside = walk.at_hand, walk.beside
     assert hand is not None, "there are no outputs before the first line"
-    text = shown(line.outcome.observation).removesuffix("\n")
+    text = cleaned(line.outcome.observation).removesuffix("\n")
     if value is not None:
         word = f"{line.outcome.kind} "
-        return Text.assemble((text, INJECTED), (word, DIM), (shown(value), SAMPLED))
+        return Text.assemble((text, INJECTED), (word, DIM), (cleaned(value), SAMPLED))
     if not text:
         return styled("no output", DIM)
     if walk.difference(hand) is None or beside is None:
         return styled(text, INJECTED)
     other = beside if line is hand else hand
-    return _marked(text.split("\n"), shown(other.outcome.observation).split("\n"))
+    return _marked(text.split("\n"), cleaned(other.outcome.observation).split("\n"))
 
 
 def _marked(rows: list[str], others: list[str]) -> Text:
@@ -168,10 +166,10 @@ def _marked(rows: list[str], others: list[str]) -> Text:
 
 def difference_row(walk: Walk) -> Text:
     """Say how the line at hand differs from its record; empty where it does not."""
-    found = None if walk.at_hand is None else walk.difference(walk.at_hand)
-    if found is None:
+    difference = None if walk.at_hand is None else walk.difference(walk.at_hand)
+    if difference is None:
         return Text()
-    parts = (found.cause, found.why, found.headline)
+    parts = (difference.cause, difference.why, difference.headline)
     return styled(": ".join(filter(None, parts)), DIFFERS)
 
 
@@ -208,9 +206,11 @@ class Face(Vertical):
     def on_resize(self) -> None:
         self.set_class(self.size.width < NARROW, "narrow")
 
-    def show(self, walk: Walk, *, place: str) -> None:
-        """`place` is the trajectory's among those that were found."""
-        self.query_one("#head", Drawn).draw(lambda size: head(walk, place=place, width=size.width))
+    def show(self, walk: Walk, *, position: str) -> None:
+        """`position` is the trajectory's among those that were found."""
+        self.query_one("#head", Drawn).draw(
+            lambda size: head(walk, position=position, width=size.width)
+        )
         self.query_one("#transcript", Drawn).draw(
             lambda size: transcript(walk, width=size.width, height=size.height)
         )

@@ -1,4 +1,4 @@
-"""Sheets that lie over the walk until a key puts them away: tokens, variables, details, help.
+"""Overlays on the walk, until a key puts them away: tokens, variables, details, help.
 
 Knows tables and texts. Does not know kernels.
 """
@@ -20,7 +20,7 @@ from repl_rl.viewer.replay.live import Variable
 from repl_rl.viewer.show.marked import INJECTED, SAMPLED
 from repl_rl.viewer.stepper.sampled import Tokens
 from repl_rl.viewer.stepper.screen import KEYS, MARKS
-from repl_rl.viewer.stepper.texts import DIM, KEY, TITLE, clipped, number, shown, styled
+from repl_rl.viewer.stepper.texts import DIM, KEY, TITLE, cleaned, clipped, number, styled
 from repl_rl.viewer.stepper.views import judged
 from repl_rl.viewer.stepper.walk import Walk
 
@@ -32,19 +32,19 @@ _TOKEN = 26
 Rows = Sequence[Sequence[Text]]
 
 
-class Sheet(ModalScreen[None]):
+class Overlay(ModalScreen[None]):
     """A title and what is below it, put away by Escape, q or the key that brought it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,s,t,v,question_mark,enter", "dismiss", show=False)
     ]
     CSS = """
-    Sheet { align: center middle; }
-    Sheet > Vertical { border: round ansi_bright_black; padding: 0 1; height: 100%; }
-    Sheet Static { height: auto; }
-    Sheet DataTable { height: 1fr; }
-    Sheet DataTable > .datatable--header { background: ansi_default; color: ansi_default; }
-    Sheet VerticalScroll, Sheet DataTable {
+    Overlay { align: center middle; }
+    Overlay > Vertical { border: round ansi_bright_black; padding: 0 1; height: 100%; }
+    Overlay Static { height: auto; }
+    Overlay DataTable { height: 1fr; }
+    Overlay DataTable > .datatable--header { background: ansi_default; color: ansi_default; }
+    Overlay VerticalScroll, Overlay DataTable {
         scrollbar-size-vertical: 1;
         scrollbar-color: ansi_bright_black;
         scrollbar-background: ansi_default;
@@ -76,16 +76,16 @@ class Sheet(ModalScreen[None]):
         table.focus()
 
 
-def variables_sheet(found: Sequence[Variable]) -> Sheet:
+def variables_overlay(variables: Sequence[Variable]) -> Overlay:
     rows = [
         (
             styled(clipped(one.name, 24), SAMPLED),
             styled(clipped(one.type, 16), DIM),
             styled(clipped(one.value, 200), INJECTED),
         )
-        for one in found
+        for one in variables
     ]
-    return Sheet("variables", (("name", "type", "value"), rows))
+    return Overlay("variables", (("name", "type", "value"), rows))
 
 
 def tokens_at_hand(walk: Walk) -> Tokens | None:
@@ -110,7 +110,7 @@ def tokens_at_hand(walk: Walk) -> Tokens | None:
     )
 
 
-def tokens_sheet(tokens: Tokens) -> Sheet:
+def tokens_overlay(tokens: Tokens) -> Overlay:
     """A row a token: those of a line and of what was injected after it; its reward above them."""
     names = ["at", "token", "id", "mask", "sampler"]
     names += [] if tokens.trainer_logprobs is None else ["trainer"]
@@ -121,7 +121,7 @@ def tokens_sheet(tokens: Tokens) -> Sheet:
         title += f", the first {_MAX_TOKENS} of them"
     title += f"   {tokens.line.outcome.kind}"
     title += "" if tokens.reward is None else f"  reward {number(tokens.reward)}"
-    return Sheet(title, (names, rows[:_MAX_TOKENS]))
+    return Overlay(title, (names, rows[:_MAX_TOKENS]))
 
 
 def _token_rows(tokens: Tokens) -> Iterator[list[Text]]:
@@ -155,23 +155,23 @@ def _number(value: float | None) -> Text:
     return Text("" if value is None else number(value), justify="right")
 
 
-def details_sheet(walk: Walk, notes: Sequence[str]) -> Sheet:
+def details_overlay(walk: Walk, notes: Sequence[str]) -> Overlay:
     """Statement, verdict, submission and terms in full."""
     text = Text()
     for name, value in _details(walk, notes):
         text.append(f"{name}\n", DIM)
-        text.append(shown(value) + "\n\n")
-    return Sheet(f"about {clipped(walk.item.id, 40)}", text)
+        text.append(cleaned(value) + "\n\n")
+    return Overlay(f"about {clipped(walk.item.id, 40)}", text)
 
 
 def _details(walk: Walk, notes: Sequence[str]) -> Iterator[tuple[str, str]]:
     scored = walk.item.ledger.scored
-    trajectory, found = scored.trajectory, scored.verdict
+    trajectory, verdict = scored.trajectory, scored.verdict
     yield "problem " + clipped(scored.problem.id, 60), scored.problem.statement
     yield "submitted", trajectory.submission or "nothing"
-    if found is not None:
-        how = f"{judged(scored)} by {found.method or 'no method'} {found.evidence}".rstrip()
-        yield "verdict", f"{how}\n{found.grader_error or ''}".rstrip()
+    if verdict is not None:
+        how = f"{judged(scored)} by {verdict.method or 'no method'} {verdict.evidence}".rstrip()
+        yield "verdict", f"{how}\n{verdict.grader_error or ''}".rstrip()
     else:
         yield "verdict", judged(scored)
     terms = [f"{name} {number(value)}" for name, value in scored.reward.terms.items()]
@@ -191,8 +191,8 @@ def _details(walk: Walk, notes: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield "notes", "\n".join(notes)
 
 
-def help_sheet() -> Sheet:
+def help_overlay() -> Overlay:
     """It fits a screen of 24 rows."""
-    entries = (*((key.shown, key.meaning) for key in KEYS), *MARKS)
+    entries = (*((key.label, key.meaning) for key in KEYS), *MARKS)
     rows = (Text.assemble((f"{name:<20}", KEY), meaning) for name, meaning in entries)
-    return Sheet("keys", Text("\n").join(rows))
+    return Overlay("keys", Text("\n").join(rows))

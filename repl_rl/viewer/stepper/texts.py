@@ -24,7 +24,7 @@ def styled(text: str, style: str) -> Text:
     return Text.assemble((text, style))
 
 
-def shown(text: str, max_chars: int = _MAX_CHARS) -> str:
+def cleaned(text: str, max_chars: int = _MAX_CHARS) -> str:
     """Without control characters and tabs, its middle left out beyond `max_chars`."""
     return clean(truncate(text, max_chars)).expandtabs()
 

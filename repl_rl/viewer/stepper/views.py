@@ -21,11 +21,11 @@ from repl_rl.viewer.stepper.texts import (
     DIFFERS,
     DIM,
     TITLE,
+    cleaned,
     clipped,
     first_rows,
     fitted,
     number,
-    shown,
     stacked,
     styled,
 )
@@ -42,7 +42,7 @@ NARROW = 70
 """Columns below which outputs stand one above the other, and advantages are left out."""
 
 
-def head(walk: Walk, *, place: str, width: int) -> Text:
+def head(walk: Walk, *, position: str, width: int) -> Text:
     """Two rows: the trajectory with the current line, and the problem."""
     item, live = walk.item, walk.live
     sibling = item.siblings.index(item.id) + 1 if item.id in item.siblings else 0
@@ -51,9 +51,9 @@ def head(walk: Walk, *, place: str, width: int) -> Text:
         f"   line {live.at}{'*' if live.is_branch else f'/{len(walk.recorded)}'}",
         f"   sibling {sibling} of {len(item.siblings)}",
     )
-    first = fitted(first, width - len(place))
-    first.append(place, DIM)
-    statement = " ".join(shown(item.ledger.scored.problem.statement, 1000).split())
+    first = fitted(first, width - len(position))
+    first.append(position, DIM)
+    statement = " ".join(cleaned(item.ledger.scored.problem.statement, 1000).split())
     return stacked([first, fitted(Text(statement), width)])
 
 
@@ -212,11 +212,11 @@ def _signed(value: float | None, columns: int = _NUMBER, *, is_replaced: bool = 
 
 
 def _prompt_before(walk: Walk, index: int) -> str:
-    before = walk.live.lines[index - 1].shown_after if index else walk.live.trajectory.prompt_text
+    before = walk.live.lines[index - 1].text_after if index else walk.live.trajectory.prompt_text
     return clipped(before.rpartition("\n")[2], _MAX_PROMPT)
 
 
 def _prompt_rows(walk: Walk, width: int) -> list[Text]:
     """All of the prompt but its last row, on which the first line stands."""
-    rows = shown(walk.live.trajectory.prompt_text).split("\n")[:-1]
+    rows = cleaned(walk.live.trajectory.prompt_text).split("\n")[:-1]
     return [fitted(styled("  " + row[:width], PROMPT), width) for row in rows]

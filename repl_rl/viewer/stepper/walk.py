@@ -42,11 +42,11 @@ def worth_words(worth: Worth, *, is_end: bool) -> str:
     nobody can say what line 3 was worth: before it +0.250 (4 continuations), after it unknown \
 (its state cannot be had again)
     """
-    place, gain = f"line {worth.line.index + 1}", worth.gain
+    name, gain = f"line {worth.line.index + 1}", worth.gain
     head = (
-        f"nobody can say what {place} was worth"
+        f"nobody can say what {name} was worth"
         if gain is None
-        else f"{place} was worth {number(gain.mean)}{_error(gain)}"
+        else f"{name} was worth {number(gain.mean)}{_error(gain)}"
     )
     after = _value(worth.after, is_end=is_end)
     return f"{head}: before it {_value(worth.before)}, after it {after}"
@@ -122,14 +122,14 @@ class Walk:
     @property
     def prompt(self) -> str:
         """Prompt before the next line."""
-        before = self.at_hand.shown_after if self.at_hand else self.live.trajectory.prompt_text
+        before = self.at_hand.text_after if self.at_hand else self.live.trajectory.prompt_text
         return before.rpartition("\n")[2]
 
     @property
     def sampled(self) -> Sampled | None:
         """Trajectory that a policy left here; None once another line ran or the walk went back."""
-        found = self._sampled
-        return found if found is not None and found.is_all_of(self.live) else None
+        sampled = self._sampled
+        return sampled if sampled is not None and sampled.is_all_of(self.live) else None
 
     @property
     def is_changed(self) -> bool:
@@ -140,8 +140,8 @@ class Walk:
         """Return how a line differs from its record; None where it has none or agrees."""
         if line.recorded is None:
             return None
-        found = compare(self.live, line, self._reasons_L)
-        return None if found is None else found.difference
+        mismatch = compare(self.live, line, self._reasons_L)
+        return None if mismatch is None else mismatch.difference
 
     def why_not(self) -> str:
         """Explain why no recorded line follows."""
@@ -185,8 +185,8 @@ class Walk:
     async def _run_to(self, name: str, is_there: Callable[[LiveLine], bool]) -> str | None:
         if self.live.upcoming is None:
             return self.why_not()
-        found = await self.live.run_to(is_there)
-        return f"no further {name}" if found is None else None
+        line = await self.live.run_to(is_there)
+        return f"no further {name}" if line is None else None
 
     async def renew(self) -> None:
         """Run the same lines in a fresh kernel, after a line that was called off."""
@@ -244,10 +244,10 @@ class Walk:
         if referee is None or self.at_hand is None:
             return self.why_not_judged(referee)
         scored = await asyncio.to_thread(self._as_it_stands, referee)
-        found = await referee.worth(
+        worth = await referee.worth(
             scored, self.live.at - 1, num_branches=num_branches, on_progress=on_progress
         )
-        return worth_words(found, is_end=self.live.at == len(scored.trajectory.lines))
+        return worth_words(worth, is_end=self.live.at == len(scored.trajectory.lines))
 
     def _as_it_stands(self, referee: Referee) -> Scored:
         """The record, or what stands here in its place. Slow where thousands of lines do."""

@@ -68,7 +68,9 @@ def test_what_is_known_of_a_trajectory_says_whom_it_leaves(
     leaves = three_leaves(make_trajectory)
     append(tmp_path / "s.jsonl", leaves[1:2] if is_alone else leaves)
     app = stepper()
-    app._found = [one for one in places(tmp_path / "s.jsonl") if one.glance.trajectory.branch]
+    app._trajectories = [
+        one for one in places(tmp_path / "s.jsonl") if one.glance.trajectory.branch
+    ]
     assert any(told in row for row in after(app, "s", size=(80, 60)))
 
 
