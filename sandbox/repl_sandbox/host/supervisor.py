@@ -272,7 +272,7 @@ class SupervisedKernel:
         if reply is None:
             status = await self._fate()
             return Execution(status=status, wall_ms=deadline.wall_ms(), cpu_ms=deadline.cpu_ms())
-        rendered = render(
+        output, is_truncated = render(
             reply.head,
             reply.tail,
             num_omitted=reply.num_omitted,
@@ -281,12 +281,12 @@ class SupervisedKernel:
         )
         return Execution(
             status=ExecStatus.TIMEOUT if deadline.has_passed else reply.status,
-            output=rendered.text,
+            output=output,
             error_type=reply.error_type,
             value=None if reply.value is None else clean(reply.value),
             wall_ms=deadline.wall_ms(),
             cpu_ms=deadline.cpu_ms(),
-            is_truncated=rendered.is_truncated,
+            is_truncated=is_truncated,
         )
 
     async def _fate(self) -> ExecStatus:
