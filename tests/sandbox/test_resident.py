@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import resource
 import signal
@@ -12,7 +13,7 @@ import threading
 import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
@@ -298,7 +299,7 @@ def test_systemd_may_open_the_socket(place: Path, program: list[str], exit_code:
 )
 def test_more_may_be_preloaded_than_was_asked_for(wanted: Configuration, covered: bool) -> None:
     assert Configuration(preload=("sympy", "pandas")).covers(wanted) is covered
-    assert Configuration.from_json(wanted.as_json()) == wanted
+    assert Configuration.from_json(json.dumps(asdict(wanted))) == wanted
 
 
 def test_what_a_command_is_not_told_is_as_the_kernelspec_has_it() -> None:

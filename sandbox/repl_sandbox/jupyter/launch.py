@@ -194,7 +194,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--lines", action="store_true", help="the classic REPL, line by line")
     add_options(parser)
     parser.add_argument(
-        "--configuration", type=Configuration.from_text, help="all settings as JSON, for a program"
+        "--configuration", type=Configuration.from_json, help="all settings as JSON, for a program"
     )
     parser.add_argument(
         "--report",

@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from repl_sandbox.host.started_kernel import StartedKernel
@@ -31,7 +32,7 @@ def resident_kernel(configuration: Configuration, key: bytes) -> Iterator[Starte
         yield None
         return
     with connection:
-        request = {"configuration": configuration.as_json(), "key": key.decode()}
+        request = {"configuration": asdict(configuration), "key": key.decode()}
         try:
             connection.send(json.dumps(request).encode())
             packet, fds, *_ = socket.recv_fds(connection, MAX_PACKET_BYTES, 1)
