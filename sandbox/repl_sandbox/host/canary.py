@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 from repl_sandbox.host.fork_server_client import ForkServerClient
 from repl_sandbox.host.supervisor import SupervisedKernel
-from repl_sandbox.types import ExecStatus, Kernel, Limits, SandboxError
+from repl_sandbox.types import ExecStatus, Limits, SandboxError
 from repl_sandbox.walls.isolation import ESCAPE
 
 BIRTH_TIMEOUT_S = 60.0
@@ -42,24 +41,15 @@ PROBES: Mapping[str, str] = {
 """Act that a kernel must not be able to do -> a source that does it, and raises if it cannot."""
 
 
-class Subject(Kernel, Protocol):
-    """A kernel whose process number is known outside."""
-
-    @property
-    def pid(self) -> int: ...
-
-
 async def inspect_consoles(link: ForkServerClient, limits: Limits) -> None:
     """Try the walls around kernels that a person's client gets. SandboxError if they do not hold.
 
     limits: those of the fork server's kernels.
     """
     kernels: list[SupervisedKernel] = []
-    for _ in range(2):
-        link.order(is_console=True)
     try:
         for _ in range(2):
-            started = await link.next_kernel(timeout_s=BIRTH_TIMEOUT_S, is_console=True)
+            started = await link.console(timeout_s=BIRTH_TIMEOUT_S)
             kernels.append(SupervisedKernel(started, limits, is_server_gone=link.is_gone))
         await asyncio.gather(*(kernel.open(seed=0) for kernel in kernels))
         await inspect(*kernels, folder=link.runtime, is_console=True)
@@ -68,7 +58,11 @@ async def inspect_consoles(link: ForkServerClient, limits: Limits) -> None:
 
 
 async def inspect(
-    canary: Subject, bystander: Subject, *, folder: Path, is_console: bool = False
+    canary: SupervisedKernel,
+    bystander: SupervisedKernel,
+    *,
+    folder: Path,
+    is_console: bool = False,
 ) -> None:
     """Raise SandboxError unless every probe fails and leaves decoy and bystander as they were.
 

@@ -250,9 +250,6 @@ class ForkServerClient:
         try:
             await self._stop()
         finally:
-            if self._process is not None and self._process.poll() is None:
-                self._process.kill()
-                self._process.wait()
             self._close_unclaimed()
             self._uid_slot.close()
             if self.runtime != Path():
@@ -350,18 +347,14 @@ def make_runtime_folder() -> Path:
 
     Raises SandboxError where none can be made.
     """
-    base = runtime_base()
+    # In memory if possible: on a disk each removal may wait.
+    bases = (MEMORY_BASE, tempfile.gettempdir(), "/tmp")
+    fitting = (base for base in bases if len(base) + len(LONGEST_SOCKET_PATH) <= MAX_PATH_CHARS)
+    base = next((base for base in fitting if os.access(base, os.W_OK | os.X_OK)), "/tmp")
     try:
         return Path(tempfile.mkdtemp(prefix="repl-", dir=base))
     except OSError as error:
         raise SandboxError(f"no folder for kernels in {base}: {error.strerror}") from error
-
-
-def runtime_base() -> str:
-    """Return where runtime folders go: to memory if possible. On a disk each removal may wait."""
-    bases = (MEMORY_BASE, tempfile.gettempdir(), "/tmp")
-    fitting = (base for base in bases if len(base) + len(LONGEST_SOCKET_PATH) <= MAX_PATH_CHARS)
-    return next((base for base in fitting if os.access(base, os.W_OK | os.X_OK)), "/tmp")
 
 
 def _spawn(
@@ -417,8 +410,9 @@ def make_environment(home: Path) -> dict[str, str]:
 async def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + END_TIMEOUT_S
     # An exit sets no Event.
-    while process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110
-        await asyncio.sleep(0.005)
-    if process.poll() is None:
+    try:
+        while process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    finally:
         process.kill()
         process.wait()

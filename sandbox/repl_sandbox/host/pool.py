@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from repl_sandbox.host.canary import inspect
@@ -106,12 +105,7 @@ class KernelPool:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        _error_type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.aclose()
 
     async def acquire(self, *, seed: int | None = None) -> SupervisedKernel:
