@@ -102,24 +102,18 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
     implementation_version = "1"
     banner = f"repl-rl: a sealed IPython kernel, Python {platform.python_version()}"
     shell_class = traitlets.Type(SealedShell)
-    _execute_sleep = 0
-    shell_stream = traitlets.Any()
-    control_stream = traitlets.Any()
-    session = traitlets.Any()
-    iopub_socket = traitlets.Any()
-    turn = traitlets.Any()
+    turn: threading.RLock
     """Lock of whoever sends on iopub: an interrupt may find the main thread within it."""
-    loop = traitlets.Instance(OwnLoop, ())
-    spilt = traitlets.Any()
+    spilt: Callable[[], str]
     """Text that was written past the streams: see `capture.Spill`."""
-    out = traitlets.Any()
-    printed = traitlets.Any()
+    out: Printed
+    printed: SimpleQueue[Printed]
     """Streams with something to send. Its methods are C, which no interrupt divides."""
 
     def open(self, repl: Repl, *, key: bytes, is_sealed: bool, spilt: Callable[[], str]) -> None:
         """Call `Served.open`; output goes to iopub from here on."""
         super().open(repl, key=key, is_sealed=is_sealed, spilt=spilt)
-        self.turn, self.printed = threading.RLock(), SimpleQueue()
+        self.turn, self.printed, self.loop = threading.RLock(), SimpleQueue(), OwnLoop()
         self.iopub_socket = Shared(self.iopub_socket, self.turn)
         shell = self.shell
         sys.modules["__main__"] = shell.user_module
@@ -136,8 +130,8 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
             vars(tempfile)["mkdtemp"] = refuse_folder
         os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
         self.spilt = spilt
-        sys.stdout, sys.stderr = (Printed(self, name) for name in STREAMS)
-        self.out = sys.stdout
+        self.out, sys.stderr = (Printed(self, name) for name in STREAMS)
+        sys.stdout = self.out
         threading.Thread(target=self._flush_late, daemon=True, name="IOPub").start()
 
     def _flush_late(self) -> None:
