@@ -8,8 +8,8 @@ Does not know how a wall is built.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 
 from repl_sandbox.host.fork_server_client import ForkServerClient
@@ -46,29 +46,34 @@ async def inspect_consoles(link: ForkServerClient, limits: Limits) -> None:
 
     limits: those of the fork server's kernels.
     """
-    kernels: list[SupervisedKernel] = []
-    try:
-        for _ in range(2):
-            started = await link.console(timeout_s=BIRTH_TIMEOUT_S)
-            kernels.append(SupervisedKernel(started, limits, is_server_gone=link.is_gone))
-        await asyncio.gather(*(kernel.open(seed=0) for kernel in kernels))
-        await inspect(*kernels, folder=link.runtime, is_console=True)
-    finally:
-        await asyncio.gather(*(kernel.aclose() for kernel in kernels))
+
+    async def make() -> SupervisedKernel:
+        started = await link.console(timeout_s=BIRTH_TIMEOUT_S)
+        kernel = SupervisedKernel(started, limits, is_server_gone=link.is_gone)
+        await kernel.open(seed=0)
+        return kernel
+
+    await inspect(make, folder=link.runtime, is_console=True)
 
 
 async def inspect(
-    canary: SupervisedKernel,
-    bystander: SupervisedKernel,
-    *,
-    folder: Path,
-    is_console: bool = False,
+    make: Callable[[], Awaitable[SupervisedKernel]], *, folder: Path, is_console: bool = False
 ) -> None:
     """Raise SandboxError unless every probe fails and leaves decoy and bystander as they were.
 
-    folder: one that both kernels would see if there were no walls.
+    folder: one that all kernels would see if there were no walls.
     is_console: whether they may have threads beside the one that runs lines.
     """
+    async with AsyncExitStack() as stack:
+        canary, bystander = [
+            await stack.enter_async_context(aclosing(await make())) for _ in range(2)
+        ]
+        await _try_walls(canary, bystander, folder=folder, is_console=is_console)
+
+
+async def _try_walls(
+    canary: SupervisedKernel, bystander: SupervisedKernel, *, folder: Path, is_console: bool
+) -> None:
     decoy = folder / "decoy"
     decoy.write_text(DECOY_TEXT)
     # Where all kernels are one user, only the walls protect it.
