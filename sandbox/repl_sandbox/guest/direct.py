@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from repl_sandbox.guest.integrity import Fixed, Integrity
-from repl_sandbox.guest.repl import Answer, Repl
+from repl_sandbox.guest.repl import Answer, Repl, seed_generators
 from repl_sandbox.sockets import DIRECT, SIZE_BYTES, socket_path
 
 # C functions, made before any line runs. Those of `json` are Python, which a line can change.
@@ -86,7 +86,7 @@ def _answer(repl: Repl, mode: str, source: str) -> Answer:
         case "evaluate":
             return repl.evaluate(source)
         case "seed":
-            repl.seed(int(source))
+            seed_generators(int(source))
             return Answer()
         case _:
             return repl.run(source)

@@ -37,7 +37,7 @@ from repl_sandbox.guest.direct import answers, listen
 from repl_sandbox.guest.integrity import Integrity
 from repl_sandbox.guest.repl import Answer, Repl, refuse_hook, seed_generators
 from repl_sandbox.sockets import MAX_PACKET_BYTES
-from repl_sandbox.walls.confine import PR_SET_PDEATHSIG, Confinement, limit
+from repl_sandbox.walls.confine import PR_SET_PDEATHSIG, Confinement
 
 MAX_VALUE_CHARS = 8000
 """Most characters of one value in a packet. JSON writes a character as twelve bytes at most."""
@@ -327,11 +327,8 @@ class _Child:
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
         spill = Spill()
-        _close_all_but(
-            spill.fd,
-            self._control.fileno(),
-            *([] if self._confinement is None else [self._confinement.kept_fd]),
-        )
+        rules = [] if self._confinement is None else [self._confinement.ruleset]
+        _close_all_but(spill.fd, self._control.fileno(), *rules)
         os.umask(0o077)
         home = self._home()
         os.chdir(home)
@@ -350,17 +347,17 @@ class _Child:
         return home
 
     def _limit(self, born_pages: int, *, memory_mib: int, cpu_s: int) -> None:
-        limit(
-            {
-                resource.RLIMIT_AS: born_pages * resource.getpagesize() + (memory_mib << 20),
-                resource.RLIMIT_CPU: cpu_s,
-                resource.RLIMIT_NOFILE: MAX_OPEN_FILES,
-                resource.RLIMIT_FSIZE: MAX_FILE_BYTES if self._confinement is None else 0,
-                resource.RLIMIT_CORE: 0,
-                # Counted per user: without it one kernel could use up the queue of all.
-                RLIMIT_SIGPENDING: 64,
-            }
-        )
+        ceilings = {
+            resource.RLIMIT_AS: born_pages * resource.getpagesize() + (memory_mib << 20),
+            resource.RLIMIT_CPU: cpu_s,
+            resource.RLIMIT_NOFILE: MAX_OPEN_FILES,
+            resource.RLIMIT_FSIZE: MAX_FILE_BYTES if self._confinement is None else 0,
+            resource.RLIMIT_CORE: 0,
+            # Counted per user: without it one kernel could use up the queue of all.
+            RLIMIT_SIGPENDING: 64,
+        }
+        for which, ceiling in ceilings.items():
+            resource.setrlimit(which, (ceiling, ceiling))
 
 
 def _close_all_but(*kept: int) -> None:

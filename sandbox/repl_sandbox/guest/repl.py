@@ -111,9 +111,6 @@ class Repl:
         """Evaluate one expression. `value` is its repr; one that is too long is an OutputLimit."""
         return self._guard(lambda: self._evaluate(expression))
 
-    def seed(self, seed: int) -> None:
-        seed_generators(seed)
-
     def _guard(self, step: Callable[[], Answer]) -> Answer:
         self._capture.clear()
         self._home.enter(self._capture)

@@ -13,10 +13,9 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import resource
 import signal
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -58,7 +57,9 @@ class Confinement:
 
     def __init__(self, readable: Sequence[str], *, has_namespaces: bool, uid_slot: int) -> None:
         paths = list(map(Path, readable))
-        self._ruleset = landlock.make_ruleset(paths)
+        self.ruleset = landlock.make_ruleset(paths)
+        """The one descriptor that a child needs for `enter`, which closes it."""
+        self.has_namespaces = has_namespaces
         self._namespace = (
             os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC) if has_namespaces else None
         )
@@ -74,15 +75,6 @@ class Confinement:
         is_open = os.geteuid() == 0 and _all_may_read(paths)
         self._uids = uids(uid_slot) if is_open else range(0)
         self._num_forks = 0
-
-    @property
-    def kept_fd(self) -> int:
-        """The one descriptor that a child needs for `enter`, which closes it."""
-        return self._ruleset
-
-    @property
-    def has_namespaces(self) -> bool:
-        return self._namespace is not None
 
     def fork(self) -> int:
         """`os.fork`, into a PID namespace of the child's own if there are namespaces."""
@@ -107,7 +99,7 @@ class Confinement:
             os.setgroups([])
             os.setresgid(uid, uid, uid)
             os.setresuid(uid, uid, uid)
-        _give_up(self._ruleset)
+        _give_up(self.ruleset)
         # Linux forgets this signal when credentials change.
         parent = os.getppid()
         _LIBC.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
@@ -153,12 +145,6 @@ def _give_up(ruleset: int) -> None:
 def make_filter(*, own_pid: int, has_zmq: bool = False) -> bytes:
     """The seccomp program of a kernel with this number on this machine."""
     return seccomp.make_filter(platform.machine(), own_pid=own_pid, has_zmq=has_zmq)
-
-
-def limit(ceilings: Mapping[int, int]) -> None:
-    """Set resource limits, soft and hard, by the numbers of `resource`."""
-    for which, ceiling in ceilings.items():
-        resource.setrlimit(which, (ceiling, ceiling))
 
 
 def missing() -> str | None:
