@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
@@ -116,14 +116,7 @@ class ForkServerClient:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setblocking(False)
         with theirs, tempfile.TemporaryFile() as stderr:
-            self._process = _spawn(
-                theirs.fileno(),
-                runtime=self.runtime,
-                level=level,
-                readable=readable,
-                environment=make_environment(self.runtime) | dict(self._provision.environment),
-                stderr=stderr,
-            )
+            self._process = self._spawn(theirs.fileno(), level, readable, stderr)
             theirs.close()
             reply = await self._configure(config | self._plan(level, readable))
             if reply.get("ready"):
@@ -134,6 +127,35 @@ class ForkServerClient:
         if "missing" in reply or (level is Level.STRICT and not reply):
             return str(reply.get("missing") or errors.rpartition("\n")[2] or "bwrap said nothing")
         raise SandboxError(f"the fork server did not start: {reply.get('error', errors)}")
+
+    def _spawn(
+        self, control_fd: int, level: Level, readable: Sequence[Path], stderr: BinaryIO
+    ) -> subprocess.Popen[bytes]:
+        """Exec the fork server with an environment made by hand, without the trainer's."""
+        package = Path(__file__).resolve().parents[1]
+        base_fd = os.open(self.runtime.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        fds = (control_fd, base_fd)
+        program = [sys.executable, *FLAGS, "-c", BOOT, *map(str, (*fds, package.parent))]
+        if level is Level.STRICT:
+            bwrap = bubblewrap.find()
+            assert bwrap is not None, "the level `strict` was not to be tried"
+            shown, covered = as_mounts([*readable, package])
+            program = bubblewrap.wrap(
+                program, bwrap=bwrap, shown=shown, covered=covered, writable=self.runtime
+            )
+        try:
+            return subprocess.Popen(
+                program,
+                env=make_environment(self.runtime) | dict(self._provision.environment),
+                pass_fds=fds,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                cwd=self.runtime,
+                start_new_session=True,
+            )
+        finally:
+            os.close(base_fd)
 
     async def _configure(self, config: dict[str, object]) -> dict[str, object]:
         """Send the fork server its configuration; its reply, empty if it ended without one."""
@@ -355,42 +377,6 @@ def make_runtime_folder() -> Path:
         return Path(tempfile.mkdtemp(prefix="repl-", dir=base))
     except OSError as error:
         raise SandboxError(f"no folder for kernels in {base}: {error.strerror}") from error
-
-
-def _spawn(
-    control_fd: int,
-    *,
-    runtime: Path,
-    level: Level,
-    readable: Sequence[Path],
-    environment: Mapping[str, str],
-    stderr: BinaryIO,
-) -> subprocess.Popen[bytes]:
-    """Exec the fork server with an environment made by hand: nothing of the trainer's is in it."""
-    package = Path(__file__).resolve().parents[1]
-    base_fd = os.open(runtime.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    fds = (control_fd, base_fd)
-    program = [sys.executable, *FLAGS, "-c", BOOT, *map(str, (*fds, package.parent))]
-    if level is Level.STRICT:
-        bwrap = bubblewrap.find()
-        assert bwrap is not None, "the level `strict` was not to be tried"
-        shown, covered = as_mounts([*readable, package])
-        program = bubblewrap.wrap(
-            program, bwrap=bwrap, shown=shown, covered=covered, writable=runtime
-        )
-    try:
-        return subprocess.Popen(
-            program,
-            env=environment,
-            pass_fds=fds,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-            cwd=runtime,
-            start_new_session=True,
-        )
-    finally:
-        os.close(base_fd)
 
 
 def make_environment(home: Path) -> dict[str, str]:

@@ -40,13 +40,8 @@ TIMEOUT_S = 60.0
 def provide_fonts(runtime: Path, environment: Mapping[str, str]) -> Provision:
     """Return what IPython's kernels need for figures."""
     own = offer_fonts(runtime, environment)
-    variables = {VARIABLE: str(runtime / FOLDER)}
-    return Provision(shown=system_fonts(), own=own, environment=variables)
-
-
-def system_fonts() -> list[Path]:
-    """Return the folders in which Linux keeps fonts, beside those that matplotlib brings."""
-    return [path for path in SYSTEM_FONTS if path.is_dir()]
+    fonts = [path for path in SYSTEM_FONTS if path.is_dir()]
+    return Provision(shown=fonts, own=own, environment={VARIABLE: str(runtime / FOLDER)})
 
 
 def offer_fonts(runtime: Path, environment: Mapping[str, str]) -> list[Path]:

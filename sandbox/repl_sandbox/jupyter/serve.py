@@ -152,8 +152,8 @@ def read_request(packet: bytes) -> Request:
     # RecursionError: brackets in brackets.
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"a request that is not understood: {error}; expected a `configuration` of kernels "
-            "with the fields and types of this version, and a `key` of up to 256 printable characters"
+            f"a request that is not understood: {error}; expected a `configuration` with the "
+            "fields and types of this version, and a `key` of 1 to 256 printable characters"
         ) from None
 
 
