@@ -302,7 +302,9 @@ class SupervisedKernel:
         if not self._process.died.is_set():
             self._kill()
             return ExecStatus.KILLED
-        if self._is_server_gone() or await _soon(self._is_server_gone):
+        if not self._is_server_gone():
+            await asyncio.sleep(0.003)  # two deaths may be seen in the wrong order
+        if self._is_server_gone():
             raise SandboxError("the fork server is gone, and this kernel with it")
         self._ended_as = ExecStatus.DIED
         return ExecStatus.DIED
@@ -323,9 +325,3 @@ class SupervisedKernel:
     def _kill(self) -> None:
         self._ended_as = self._ended_as or ExecStatus.KILLED
         self._process.send_signal(signal.SIGKILL)
-
-
-async def _soon(claim: Callable[[], bool]) -> bool:
-    """`claim`, called after a moment: two deaths may be seen in the wrong order."""
-    await asyncio.sleep(0.003)
-    return claim()

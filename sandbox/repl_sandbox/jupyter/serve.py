@@ -211,30 +211,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit codes: 0 it was ended by SIGINT or SIGTERM, 2 there can be no such kernels."""
     parser = argparse.ArgumentParser(prog="repl_sandbox.jupyter.serve", description=__doc__)
     add_options(parser)
-    asked = parser.parse_args(arguments)
-    configuration = configured(asked)
-    if asked.preload is None:
+    options = parser.parse_args(arguments)
+    configuration = configured(options)
+    if options.preload is None:
         configuration = replace(configuration, preload=configuration.installed())
-    try:
-        asyncio.run(_serve(configuration))
-    except asyncio.CancelledError:
-        return 0
-    except SandboxError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    return 0
-
-
-async def _serve(configuration: Configuration) -> None:
-    task = asyncio.current_task()
-    assert task is not None
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
 
     def say(walls: Walls | None) -> None:
         sys.stderr.write(f"kernels: {walls}\n")
 
-    await serve(configuration, on_warm=say)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        asyncio.run(serve(configuration, on_warm=say))
+    except KeyboardInterrupt:
+        return 0
+    except SandboxError as error:
+        sys.stderr.write(f"{error}\n")
+    return 2
 
 
 if __name__ == "__main__":

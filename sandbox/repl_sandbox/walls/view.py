@@ -20,7 +20,7 @@ import sys
 import sysconfig
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from importlib.machinery import ModuleSpec, PathFinder, all_suffixes
+from importlib.machinery import PathFinder, all_suffixes
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -66,8 +66,10 @@ def readable_paths(preload: Sequence[str], needs: Sequence[str] = ()) -> tuple[P
             f"install it for {sys.executable}"
         )
     ours = _interpreter()
+    # In a virtual environment `platstdlib` has a path in the environment, which does not exist.
+    base = {"platbase": sys.base_exec_prefix}
     for scheme in ("stdlib", "platstdlib"):
-        ours += standard_library(_python_folder(scheme))
+        ours += standard_library(Path(sysconfig.get_path(scheme, vars=base)))
     ours += package_paths(preload, search, needs)
     systems = libraries(_library_folders(), users=ours)
     return prune([*ours, *systems, *map(Path, SYSTEM_FILES)])
@@ -101,7 +103,8 @@ def as_mounts(paths: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]
         if len(named) < MANY:
             continue
         others = set(folder.iterdir()) - named
-        if len(others) < len(named) and all(map(_is_folder, others)):
+        are_folders = all(each.is_dir() and not each.is_symlink() for each in others)
+        if are_folders and len(others) < len(named):
             shown = shown - named | {folder}
             covered |= others
     return tuple(sorted(shown)), tuple(sorted(covered - shown))
@@ -157,11 +160,6 @@ def _interpreter() -> list[Path]:
     return [executable, executable.resolve(), *settings]
 
 
-def _python_folder(scheme: str) -> Path:
-    # In a virtual environment `platstdlib` has a path in the environment, which does not exist.
-    return Path(sysconfig.get_path(scheme, vars={"platbase": sys.base_exec_prefix}))
-
-
 def _library_folders() -> list[Path]:
     triplet = sysconfig.get_config_var("MULTIARCH") or "none"
     folders = [f"{folder}/{triplet}" for folder in LIBRARY_FOLDERS]
@@ -192,10 +190,6 @@ def _programs(path: Path) -> Iterator[Path]:
         yield from (library for library in path.rglob("*.so*") if library.is_file())
     elif path.suffix != ".py" and path.is_file():
         yield path
-
-
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
 
 
 def installed(search: Sequence[Path], name: str | None = None) -> Iterable[Distribution]:
@@ -348,13 +342,9 @@ def _sources(module: str) -> list[Path]:
             f"preload {module!r}: no such module; expected one that {sys.executable} can import, "
             "such as 'sympy', so correct the name or install it there"
         )
-    return _locations(outermost)
-
-
-def _locations(spec: ModuleSpec) -> list[Path]:
-    if spec.submodule_search_locations:
-        return [Path(folder) for folder in spec.submodule_search_locations]
-    return [Path(spec.origin)] if spec.origin else []
+    return [
+        Path(each) for each in outermost.submodule_search_locations or [outermost.origin] if each
+    ]
 
 
 def _is_editable(distribution: Distribution, sources: Sequence[Path]) -> bool:
