@@ -17,6 +17,7 @@ import importlib
 import json
 import linecache
 import os
+import pkgutil
 import resource
 import select
 import shutil
@@ -149,7 +150,8 @@ def _warm_up(config: dict[str, Any]) -> tuple[dict[bool, Endpoint], Integrity]:
         exec(source, names)
     endpoints = {False: Endpoint()}
     if config["endpoint"] is not None:
-        endpoints[True] = _make_endpoint(config["endpoint"], Path(config["runtime"]))
+        # No later packet names code: what an order says cannot decide what is imported.
+        endpoints[True] = pkgutil.resolve_name(config["endpoint"])(Path(config["runtime"]))
     integrity = Integrity.of([sys.modules[f"repl_sandbox.{name}"] for name in ANSWERING])
     # Code in a kernel finds plain Python: it cannot import this package by name.
     for name in [name for name in sys.modules if name.partition(".")[0] == "repl_sandbox"]:
@@ -160,16 +162,6 @@ def _warm_up(config: dict[str, Any]) -> tuple[dict[bool, Endpoint], Integrity]:
     gc.collect()
     gc.freeze()
     return endpoints, integrity
-
-
-def _make_endpoint(name: str, folder: Path) -> Endpoint:
-    """Make what the owner named, as `module:attribute`, when it started this server.
-
-    No later packet names code: what an order says cannot decide what is imported.
-    """
-    module, _, attribute = name.partition(":")
-    endpoint: Endpoint = getattr(importlib.import_module(module), attribute)(folder)
-    return endpoint
 
 
 @dataclass

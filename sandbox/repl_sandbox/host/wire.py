@@ -17,11 +17,7 @@ from dataclasses import dataclass
 from repl_sandbox.sockets import SIZE_BYTES
 from repl_sandbox.types import ExecStatus, Limits
 
-STATUSES = {
-    "ok": ExecStatus.OK,
-    "incomplete": ExecStatus.INCOMPLETE,
-    "error": ExecStatus.ERROR,
-}
+STATUSES = {str(each): each for each in (ExecStatus.OK, ExecStatus.INCOMPLETE, ExecStatus.ERROR)}
 MAX_NAME_CHARS = 100
 MAX_COUNT = 1 << 40
 READ_BYTES = 1 << 14

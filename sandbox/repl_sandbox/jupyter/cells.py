@@ -23,6 +23,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -78,12 +79,10 @@ class OwnLoop:
     def put_right(self) -> None:
         """Let the thread have a loop that is open and at rest."""
         asyncio.events._set_running_loop(None)
-        try:
+        # Of a policy of the cell's. With Python 3.12 a warning may be among them.
+        with suppress(Exception):
             if _rests(asyncio.get_event_loop()):
                 return
-        # Of a policy of the cell's. With Python 3.12 a warning may be among them.
-        except Exception:  # noqa: BLE001
-            pass
         # One for all cells: each holds three descriptors.
         if self._loop is None or not _rests(self._loop):
             self._loop = asyncio.new_event_loop()

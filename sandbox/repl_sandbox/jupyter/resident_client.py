@@ -38,12 +38,11 @@ def resident_kernel(configuration: Configuration, key: bytes) -> Iterator[Starte
             packet, fds, *_ = socket.recv_fds(connection, MAX_PACKET_BYTES, 1)
         except OSError:
             fds = []
-        # Without a descriptor it is the reason why there is none: another server may have one.
-        yield _started(json.loads(packet)["folder"], key, fds[0]) if fds else None
-
-
-def _started(folder: str, key: bytes, pidfd: int) -> StartedKernel:
-    return StartedKernel(folder=Path(folder), key=key, pidfd=pidfd, is_console=True)
+        if not fds:  # the packet says why this server has none: another may
+            yield None
+            return
+        folder = Path(json.loads(packet)["folder"])
+        yield StartedKernel(folder=folder, key=key, pidfd=fds[0], is_console=True)
 
 
 def resident_address() -> Path:

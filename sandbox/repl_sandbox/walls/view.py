@@ -342,9 +342,8 @@ def _sources(module: str) -> list[Path]:
             f"preload {module!r}: no such module; expected one that {sys.executable} can import, "
             "such as 'sympy', so correct the name or install it there"
         )
-    return [
-        Path(each) for each in outermost.submodule_search_locations or [outermost.origin] if each
-    ]
+    folders: Sequence[str | None] = outermost.submodule_search_locations or [outermost.origin]
+    return [Path(folder) for folder in folders if folder]
 
 
 def _is_editable(distribution: Distribution, sources: Sequence[Path]) -> bool:
