@@ -84,10 +84,10 @@ def truncate(text: str, max_chars: int) -> str:
 
 def _cut(head: str, tail: str, num_omitted: int, max_chars: int) -> str:
     num_omitted += len(head) + len(tail)
-    kept_head = head[: max_chars - max_chars // 3]
-    kept_tail = _last(tail or head, max_chars // 3)
-    num_omitted -= len(kept_head) + len(kept_tail)
-    return f"{_closed(kept_head)}... [{num_omitted} characters omitted] ...\n{_closed(kept_tail)}"
+    first = head[: max_chars - max_chars // 3]
+    last = _last(tail or head, max_chars // 3)
+    num_omitted -= len(first) + len(last)
+    return f"{_closed(first)}... [{num_omitted} characters omitted] ...\n{_closed(last)}"
 
 
 def _last(text: str, num_chars: int) -> str:

@@ -21,7 +21,7 @@ import pytest
 
 from jupyter_kernels import TIMEOUT_S, Session, session
 from repl_sandbox.host.fork_server_client import ForkServerClient
-from repl_sandbox.jupyter.configuration import Configuration, add_options, configured
+from repl_sandbox.jupyter.configuration import Configuration, add_options, configuration_of
 from repl_sandbox.jupyter.resident_client import connect, resident_kernel
 from repl_sandbox.jupyter.serve import serve
 from repl_sandbox.sockets import MAX_PACKET_BYTES
@@ -305,9 +305,9 @@ def test_more_may_be_preloaded_than_was_asked_for(wanted: Configuration, covered
 def test_what_a_command_is_not_told_is_as_the_kernelspec_has_it() -> None:
     parser = ArgumentParser()
     add_options(parser)
-    assert configured(parser.parse_args([])) == Configuration()
+    assert configuration_of(parser.parse_args([])) == Configuration()
     told = ["--preload", "sympy, numpy", "--packages", "", "--isolation", "none"]
-    assert configured(parser.parse_args([*told, "--memory-mib", "64"])) == Configuration(
+    assert configuration_of(parser.parse_args([*told, "--memory-mib", "64"])) == Configuration(
         preload=("sympy", "numpy"), packages=(), isolation=Isolation.NONE, memory_mib=64
     )
 

@@ -180,15 +180,15 @@ class _ForkServer:
 
     def serve(self) -> None:
         """Fork and reap until the control socket closes or SIGTERM comes."""
-        signals = _hear_signals()
+        signals = _signal_pipe()
         _die_with_parent(signal.SIGTERM, parent=self.config["parent_pid"])
         poller = select.poll()
         poller.register(self.control, select.POLLIN)
         poller.register(signals, select.POLLIN)
         try:
             while True:
-                patience_ms = LOOK_AGAIN_S * 1000 if self._children.has_orphans else None
-                ready = {fd for fd, _event in poller.poll(patience_ms)}
+                timeout_ms = LOOK_AGAIN_S * 1000 if self._children.has_orphans else None
+                ready = {fd for fd, _event in poller.poll(timeout_ms)}
                 if signals in ready and signal.SIGTERM in os.read(signals, select.PIPE_BUF):
                     return
                 if signals in ready or self._children.has_orphans:
@@ -231,7 +231,7 @@ class _ForkServer:
         os.close(pidfd)
 
 
-def _hear_signals() -> int:
+def _signal_pipe() -> int:
     """The end of a pipe on which signals arrive as bytes: their numbers.
 
     A handler could run between any two steps of a fork or a `reap`, and inside itself.
@@ -264,8 +264,8 @@ class _Child:
     def become(self) -> NoReturn:
         """Become the kernel until its end. The control socket closes before untrusted code runs."""
         try:
-            error = self._be_born()
-            _report(self._control, name=self._request["name"], is_born=True, error=error)
+            error = self._start()
+            _report(self._control, name=self._request["name"], has_started=True, error=error)
             self._control.close()
             if error is None:
                 self._endpoint.serve(self._answers)
@@ -273,15 +273,15 @@ class _Child:
             # This skips the clean-up of the server's objects and `atexit` handlers of user code.
             os._exit(0)
 
-    def _be_born(self) -> str | None:
+    def _start(self) -> str | None:
         """Do all that comes before its first line. Returns the reason if it cannot be used."""
         limits = self._server.config["limits"]
         repl_limits = {key: limits[key] for key in ("max_output_chars", "max_value_chars")}
         try:
-            spill = self._settle()
+            spill = self._leave_server()
             repl = Repl(**repl_limits, spilt=spill.take)
             with open("/proc/self/statm", "rb") as statm:
-                door = listen(self._folder)
+                listener = listen(self._folder)
                 self._endpoint.listen(self._folder)
                 if self._confinement is not None:
                     self._confinement.enter()
@@ -292,9 +292,9 @@ class _Child:
                     spilt=spill.take,
                 )
                 error = _set_up(self._endpoint.set_up, self._server.config["setup"])
-                born_pages = int(statm.read().split()[0])
-            self._answers = answers(repl, door, self._server.integrity.with_objects(repl))
-            self._limit(born_pages, memory_mib=limits["memory_mib"], cpu_s=limits["kernel_cpu_s"])
+                start_pages = int(statm.read().split()[0])
+            self._answers = answers(repl, listener, self._server.integrity.with_objects(repl))
+            self._limit(start_pages, memory_mib=limits["memory_mib"], cpu_s=limits["kernel_cpu_s"])
             if self._confinement is not None:
                 self._confinement.seal(has_zmq=self._endpoint.has_zmq)
             return error
@@ -302,7 +302,7 @@ class _Child:
         except Exception:  # noqa: BLE001
             return traceback.format_exc()
 
-    def _settle(self) -> Spill:
+    def _leave_server(self) -> Spill:
         """Leave the fork server behind: its session, signals, streams, folder."""
         os.setsid()
         # While it lives, what it started must not be killed because another kernel ends.
@@ -320,7 +320,7 @@ class _Child:
         os.dup2(null, 0)
         spill = Spill()
         rules = [] if self._confinement is None else [self._confinement.ruleset]
-        _close_all_but(spill.fd, self._control.fileno(), *rules)
+        _close_other_fds(spill.fd, self._control.fileno(), *rules)
         os.umask(0o077)
         home = self._home()
         os.chdir(home)
@@ -338,9 +338,9 @@ class _Child:
         home.mkdir(mode=0o700)
         return home
 
-    def _limit(self, born_pages: int, *, memory_mib: int, cpu_s: int) -> None:
+    def _limit(self, start_pages: int, *, memory_mib: int, cpu_s: int) -> None:
         ceilings = {
-            resource.RLIMIT_AS: born_pages * resource.getpagesize() + (memory_mib << 20),
+            resource.RLIMIT_AS: start_pages * resource.getpagesize() + (memory_mib << 20),
             resource.RLIMIT_CPU: cpu_s,
             resource.RLIMIT_NOFILE: MAX_OPEN_FILES,
             resource.RLIMIT_FSIZE: MAX_FILE_BYTES if self._confinement is None else 0,
@@ -352,9 +352,9 @@ class _Child:
             resource.setrlimit(which, (ceiling, ceiling))
 
 
-def _close_all_but(*kept: int) -> None:
+def _close_other_fds(*open_fds: int) -> None:
     start = 3
-    for fd in sorted(kept):
+    for fd in sorted(open_fds):
         os.closerange(start, fd)
         start = fd + 1
     os.closerange(start, 1 << 16)

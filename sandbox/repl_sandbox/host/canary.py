@@ -17,7 +17,7 @@ from repl_sandbox.host.supervisor import SupervisedKernel
 from repl_sandbox.types import ExecStatus, Limits, SandboxError
 from repl_sandbox.walls.isolation import ESCAPE
 
-BIRTH_TIMEOUT_S = 60.0
+KERNEL_TIMEOUT_S = 60.0
 SEALED = "\nSeccomp:\t2\n"
 
 DECOY_TEXT = "nobody has read this\n"
@@ -48,7 +48,7 @@ async def inspect_consoles(link: ForkServerClient, limits: Limits) -> None:
     """
 
     async def make() -> SupervisedKernel:
-        started = await link.console(timeout_s=BIRTH_TIMEOUT_S)
+        started = await link.console(timeout_s=KERNEL_TIMEOUT_S)
         kernel = SupervisedKernel(started, limits, is_server_gone=link.is_gone)
         await kernel.open(seed=0)
         return kernel
@@ -78,24 +78,24 @@ async def _try_walls(
     decoy.write_text(DECOY_TEXT)
     # Where all kernels are one user, only the walls protect it.
     decoy.chmod(0o666)
-    through = []
+    breaches = []
     for name, source in PROBES.items():
         attempt = source.format(decoy=str(decoy), folder=str(folder), bystander=bystander.pid)
         if (await canary.run(attempt)).status is not ExecStatus.ERROR:
-            through.append(name)
+            breaches.append(name)
     threads = _threads(canary.pid)
     if len(threads) != 1 and not is_console:
-        through.append("run a thread beside its lines")
+        breaches.append("run a thread beside its lines")
     if not all(SEALED in status for status in threads):
-        through.append("have a thread without a filter")
+        breaches.append("have a thread without a filter")
     if not decoy.exists() or decoy.read_text() != DECOY_TEXT:
-        through.append("change a file")
+        breaches.append("change a file")
     if (await bystander.run("print(2)")).output != "2\n":
-        through.append("harm another kernel")
+        breaches.append("harm another kernel")
     decoy.unlink(missing_ok=True)
-    if through:
+    if breaches:
         raise SandboxError(
-            f"the walls around kernels do not hold: one could {', '.join(through)}; {ESCAPE}"
+            f"the walls around kernels do not hold: one could {', '.join(breaches)}; {ESCAPE}"
         )
 
 

@@ -88,7 +88,7 @@ class ForkServerClient:
         if front_end is not None:
             environment = make_environment(self.runtime)
             self._provision = await asyncio.to_thread(front_end.provide, self.runtime, environment)
-            readable = [*readable, *self._provision.shown]
+            readable = [*readable, *self._provision.readable]
         config: dict[str, object] = {
             "runtime": str(self.runtime),
             "preload": list(preload),
@@ -139,9 +139,9 @@ class ForkServerClient:
         if level is Level.STRICT:
             bwrap = bubblewrap.find()
             assert bwrap is not None, "the level `strict` was not to be tried"
-            shown, covered = as_mounts([*readable, package])
+            visible, covered = as_mounts([*readable, package])
             program = bubblewrap.wrap(
-                program, bwrap=bwrap, shown=shown, covered=covered, writable=self.runtime
+                program, bwrap=bwrap, visible=visible, covered=covered, writable=self.runtime
             )
         try:
             return subprocess.Popen(
@@ -223,12 +223,12 @@ class ForkServerClient:
             # Not `wait_for`: if it is cancelled just as a kernel comes, it may return that kernel
             # and swallow the cancellation.
             async with asyncio.timeout(timeout_s):
-                born = await self._queue(is_console).get()
+                arrival = await self._queue(is_console).get()
         except TimeoutError:
             raise SandboxError(f"no kernel came within {timeout_s} s") from None
-        if isinstance(born, SandboxError):
-            raise born
-        return born
+        if isinstance(arrival, SandboxError):
+            raise arrival
+        return arrival
 
     async def console(self, *, timeout_s: float, key: bytes | None = None) -> StartedKernel:
         """Order one that a client can reach, and wait for the next of these."""
@@ -241,13 +241,13 @@ class ForkServerClient:
         Where memory runs out Linux ends kernels first, and those that wait are many.
         """
         for _ in range(self._started.qsize()):
-            born = self._started.get_nowait()
-            if isinstance(born, SandboxError):
+            arrival = self._started.get_nowait()
+            if isinstance(arrival, SandboxError):
                 continue
-            if born.has_ended():
-                born.discard()
+            if arrival.has_ended():
+                arrival.discard()
             else:
-                self._started.put_nowait(born)
+                self._started.put_nowait(arrival)
 
     @property
     def num_stocked(self) -> int:
@@ -301,9 +301,9 @@ class ForkServerClient:
         self._ordered.clear()
         for queue in (self._started, self._consoles):
             while not queue.empty():
-                born = queue.get_nowait()
-                if isinstance(born, StartedKernel):
-                    os.close(born.pidfd)
+                arrival = queue.get_nowait()
+                if isinstance(arrival, StartedKernel):
+                    os.close(arrival.pidfd)
 
     def _queue(self, is_console: bool) -> asyncio.Queue[StartedKernel | SandboxError]:
         return self._consoles if is_console else self._started
@@ -359,7 +359,7 @@ class ForkServerClient:
             for fd in fds:
                 os.close(fd)
             return
-        if ordered.hear(message, fds):
+        if ordered.receive(message, fds):
             del self._ordered[name]
             self._deliver(ordered)
 

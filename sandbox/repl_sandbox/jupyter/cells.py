@@ -197,7 +197,7 @@ class Printed(io.TextIOBase):
     def __init__(self, kernel: NotebookKernel, name: str) -> None:
         self._kernel = kernel
         self.name = name
-        self._kept: deque[str] = deque()
+        self._pending: deque[str] = deque()
 
     def writable(self) -> bool:
         return True
@@ -211,22 +211,22 @@ class Printed(io.TextIOBase):
     def write(self, text: str) -> int:
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        if not self._kept:
+        if not self._pending:
             self._kernel.printed.put(self)
-        self._kept.append(self._kernel.spilt() + text)
+        self._pending.append(self._kernel.spilt() + text)
         return len(text)
 
     def flush(self) -> None:
         kernel = self._kernel
         with kernel.turn:
-            kept = "".join(self._kept.popleft() for _ in range(len(self._kept)))
-            if kept:
+            text = "".join(self._pending.popleft() for _ in range(len(self._pending)))
+            if text:
                 # A message is UTF-8, which has no lone surrogates.
-                kept = kept.encode(self.encoding, self.errors).decode()
+                text = text.encode(self.encoding, self.errors).decode()
                 kernel.session.send(
                     kernel.iopub_socket,
                     "stream",
-                    {"name": self.name, "text": kept},
+                    {"name": self.name, "text": text},
                     parent=extract_header(kernel.get_parent("shell")),
                     ident=kernel._topic(f"stream.{self.name}"),
                 )

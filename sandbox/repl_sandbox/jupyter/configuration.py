@@ -98,8 +98,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory-mib", type=int)
 
 
-def configured(asked: argparse.Namespace) -> Configuration:
+def configuration_of(options: argparse.Namespace) -> Configuration:
     """Return the settings that the options give, and the usual where they say nothing."""
     names = {field.name for field in fields(Configuration)}
-    given = {name: value for name, value in vars(asked).items() if name in names}
+    given = {name: value for name, value in vars(options).items() if name in names}
     return Configuration(**{name: value for name, value in given.items() if value is not None})

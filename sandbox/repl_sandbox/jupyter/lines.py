@@ -47,7 +47,7 @@ class ReplKernel(Served, Kernel):  # type: ignore[misc]  # ipykernel ships no ty
         answer = self.repl.run(code + "\n")
         if answer.status == "incomplete":
             answer = Answer(status="error", error_type="SyntaxError", head="incomplete input\n")
-        text = _shown(answer)
+        text = _rendered(answer)
         if text and not silent:
             stream = {"name": "stdout", "text": text}
             self.send_response(self.iopub_socket, "stream", stream)
@@ -69,7 +69,7 @@ def make_lines_kernel(_folder: Path) -> ReplKernel:
     return ReplKernel(log=logging.getLogger(__name__))
 
 
-def _shown(answer: Answer) -> str:
+def _rendered(answer: Answer) -> str:
     """The output as a person sees it. Where it was cut, it says how much is missing."""
     if not answer.num_omitted:
         return answer.head + answer.tail

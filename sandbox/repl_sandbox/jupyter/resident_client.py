@@ -18,7 +18,7 @@ from repl_sandbox.host.started_kernel import StartedKernel
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 
-BIRTH_TIMEOUT_S = 20.0
+KERNEL_TIMEOUT_S = 20.0
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def resident_address() -> Path:
 def connect(address: Path) -> socket.socket | None:
     """The end of a connection to the server that listens there; None if none of this user does."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection.settimeout(BIRTH_TIMEOUT_S)
+    connection.settimeout(KERNEL_TIMEOUT_S)
     try:
         connection.connect(str(address))
         if is_own(connection):

@@ -32,9 +32,9 @@ import msgspec
 
 from repl_sandbox.host.fork_server_client import ForkServerClient
 from repl_sandbox.host.started_kernel import StartedKernel
-from repl_sandbox.jupyter.configuration import Configuration, add_options, configured
+from repl_sandbox.jupyter.configuration import Configuration, add_options, configuration_of
 from repl_sandbox.jupyter.resident_client import (
-    BIRTH_TIMEOUT_S,
+    KERNEL_TIMEOUT_S,
     connect,
     is_own,
     resident_address,
@@ -131,7 +131,7 @@ class Resident:
         async with self._turn:
             self._link.order(key=request.key.encode(), is_console=True)
             while True:
-                started = await self._link.next_kernel(timeout_s=BIRTH_TIMEOUT_S, is_console=True)
+                started = await self._link.next_kernel(timeout_s=KERNEL_TIMEOUT_S, is_console=True)
                 if started.key == request.key.encode():
                     return started
                 await end(started)  # it came after whoever had asked for it was gone
@@ -166,8 +166,8 @@ def open_listener(address: Path) -> socket.socket:
         return socket.socket(fileno=FIRST_PASSED_FD)
     folder = address.parent
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.stat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+    status = folder.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise SettingError(f"{folder}: others may write there; expected a folder of your own")
     other = connect(address)
     if other is not None:
@@ -212,7 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="repl_sandbox.jupyter.serve", description=__doc__)
     add_options(parser)
     options = parser.parse_args(arguments)
-    configuration = configured(options)
+    configuration = configuration_of(options)
     if options.preload is None:
         configuration = replace(configuration, preload=configuration.installed())
 

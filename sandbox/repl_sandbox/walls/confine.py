@@ -65,7 +65,7 @@ class Confinement:
         )
         if self._namespace is not None:
             _check(_LIBC.unshare(CLONE_NEWPID), "unshare")
-            self._return()
+            self._return_to_own_namespace()
         # Each kernel is process 1 of its namespace, so these fit all.
         self._filters = (
             [make_filter(own_pid=1, has_zmq=has_zmq) for has_zmq in (False, True)]
@@ -85,10 +85,10 @@ class Confinement:
         try:
             pid = os.fork()
         except OSError:
-            self._return()
+            self._return_to_own_namespace()
             raise
         if pid:
-            self._return()
+            self._return_to_own_namespace()
         return pid
 
     def enter(self) -> None:
@@ -114,7 +114,7 @@ class Confinement:
             else make_filter(own_pid=os.getpid(), has_zmq=has_zmq)
         )
 
-    def _return(self) -> None:
+    def _return_to_own_namespace(self) -> None:
         """Let the next child that is not a kernel be born in our own namespace."""
         assert self._namespace is not None
         _check(_LIBC.setns(self._namespace, CLONE_NEWPID), "setns")
@@ -175,8 +175,8 @@ def uids(slot: int) -> range:
     Empty without the capabilities to change users, which root in a container may lack.
     """
     status = Path("/proc/self/status").read_text()
-    held = int(status.partition("CapEff:")[2].split()[0], 16)
-    if held & CAPABILITIES_TO_CHANGE != CAPABILITIES_TO_CHANGE:
+    effective = int(status.partition("CapEff:")[2].split()[0], 16)
+    if effective & CAPABILITIES_TO_CHANGE != CAPABILITIES_TO_CHANGE:
         return range(0)
     lines = Path("/proc/self/uid_map").read_text().splitlines()
     starts = [(int(line.split()[0]), int(line.split()[2])) for line in lines]

@@ -132,10 +132,10 @@ def libraries(folders: Sequence[Path], *, users: Sequence[Path]) -> list[Path]:
     """
     mixed = [folder for folder in folders if holds_packages(folder)]
     distinct = {folder.resolve(): folder for folder in reversed(mixed)}
-    found = [library for folder in distinct.values() for library in folder.glob("*.so*")]
-    if len(found) > MANY:
-        found = _needed(found, users)
-    return [*(folder for folder in folders if folder not in mixed), *found]
+    files = [library for folder in distinct.values() for library in folder.glob("*.so*")]
+    if len(files) > MANY:
+        files = _needed(files, users)
+    return [*(folder for folder in folders if folder not in mixed), *files]
 
 
 def package_paths(
@@ -145,13 +145,13 @@ def package_paths(
 
     A module that can be found, but is not installed there, is represented by its source.
     """
-    wanted = [found for name in needs if (found := find(name, search))]
+    roots = [owner for name in needs if (owner := find(name, search))]
     paths: list[Path] = []
     for module in preload:
         owners, sources = origins(module, search)
-        wanted += owners
+        roots += owners
         paths += sources
-    return paths + [path for each in closure(wanted, search) for path in entries(each)]
+    return paths + [path for each in closure(roots, search) for path in entries(each)]
 
 
 def _interpreter() -> list[Path]:
@@ -167,13 +167,13 @@ def _library_folders() -> list[Path]:
     return [Path(folder) for folder in dict.fromkeys(folders)]
 
 
-def _needed(found: Sequence[Path], users: Sequence[Path]) -> list[Path]:
-    """The libraries of `found` whose names stand in a program among `users`, or in one of these.
+def _needed(files: Sequence[Path], users: Sequence[Path]) -> list[Path]:
+    """The libraries of `files` whose names stand in a program among `users`, or in one of these.
 
     A program holds the names of libraries that it is linked to, and of those it may open later.
     """
     unmet: dict[str, list[Path]] = defaultdict(list)
-    for library in found:
+    for library in files:
         unmet[library.name].append(library)
     needed: list[Path] = []
     todo = [program for user in users for program in _programs(user)]
@@ -219,14 +219,14 @@ def origins(module: str, search: Sequence[Path]) -> tuple[list[Distribution], li
             f"preload {module!r}: kernels may not read the project that runs them; "
             "expected a package for the lines that run in kernels, so leave this one out"
         )
-    return _select(search, lambda found: _is_editable(found, sources)), sources
+    return _select(search, lambda each: _is_editable(each, sources)), sources
 
 
-def closure(wanted: Iterable[Distribution], search: Sequence[Path]) -> Iterable[Distribution]:
-    """`wanted` and all that they require on this machine, as far as it is installed."""
-    owners = {canonicalize_name(_name(distribution)): distribution for distribution in wanted}
+def closure(roots: Iterable[Distribution], search: Sequence[Path]) -> Iterable[Distribution]:
+    """`roots` and all that they require on this machine, as far as it is installed."""
+    owners = {canonicalize_name(_name(distribution)): distribution for distribution in roots}
     todo, done = [(name, "") for name in owners], set()
-    found: dict[str, Distribution] = {}
+    owned: dict[str, Distribution] = {}
     while todo:
         name, extra = step = todo.pop()
         if step in done or name == OWN_DISTRIBUTION:
@@ -235,13 +235,13 @@ def closure(wanted: Iterable[Distribution], search: Sequence[Path]) -> Iterable[
         distribution = owners.get(name) or find(name, search)
         if distribution is None:
             continue
-        found[name] = distribution
+        owned[name] = distribution
         for text in distribution.requires or ():
             required = Requirement(text)
             if required.marker is None or required.marker.evaluate({"extra": extra}):
                 extras = ("", *required.extras)
                 todo += [(canonicalize_name(required.name), each) for each in extras]
-    return found.values()
+    return owned.values()
 
 
 def entries(distribution: Distribution) -> list[Path]:
@@ -255,13 +255,11 @@ def entries(distribution: Distribution) -> list[Path]:
     return [folder / own for own in {_outermost(file, packages) for file in files}]
 
 
-def _select(
-    search: Sequence[Path], is_wanted: Callable[[Distribution], bool]
-) -> list[Distribution]:
-    """The distributions for which `is_wanted` holds."""
+def _select(search: Sequence[Path], matches: Callable[[Distribution], bool]) -> list[Distribution]:
+    """The distributions for which `matches` holds."""
     # Names are parsed out of metadata, half a millisecond each: only those of wanted ones are.
-    wanted = filter(is_wanted, installed(search))
-    return list(filter(is_wanted, (find(_name(each), search) or each for each in wanted)))
+    matching = filter(matches, installed(search))
+    return list(filter(matches, (find(_name(each), search) or each for each in matching)))
 
 
 def _owners(module: str, search: Sequence[Path]) -> list[Distribution]:
