@@ -55,7 +55,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Relay:
-    """Listens for one kernel, from before it is born until this process ends.
+    """Listens for one kernel, from before it is there until this process ends.
 
     By threads: an event loop takes longer to import than a resident server takes to make a kernel.
     """
@@ -166,11 +166,9 @@ def read_connection(file: Path) -> Connection:
         connection = msgspec.convert(fields, Connection)
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{file}: no connection file of Jupyter's: {error}") from None
-    encrypting = [name for name in sorted(fields) if name.startswith("curve_")]
-    if encrypting:
-        raise ValueError(
-            f"{file}: {', '.join(encrypting)}: this kernel does not encrypt (CurveZMQ)"
-        )
+    if encrypting := [name for name in sorted(fields) if name.startswith("curve_")]:
+        names = ", ".join(encrypting)
+        raise ValueError(f"{file}: {names}: this kernel does not encrypt (CurveZMQ)")
     return connection
 
 
