@@ -45,8 +45,8 @@ def kernels() -> None:
 def serve(preload: str | None, packages: str | None, isolation: str, **given: Any) -> None:
     """Keep kernels of the kernelspec repl-rl warm, until Ctrl-C.
 
-    A Jupyter client of yours then gets one in milliseconds. It takes what this was started with: a
-    kernelspec that differs starts a fork server of its own.
+    A kernel of a Jupyter client of yours then waits for no import. It takes what this was started
+    with: a kernelspec that differs starts a fork server of its own.
     """
     chosen: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if packages is not None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import MutableMapping
-from dataclasses import dataclass
 
 # Whole sequences, so that their printable part goes with the escape character.
 ANSI = re.compile(
@@ -25,13 +24,6 @@ MOVES = re.compile(r"\x1b\[[0-?]*[ -/]*[A-I`adefuZ]|\x1b[DEM78]|[\b\v\f\r\x1c-\x
 APART = re.compile("(?<=[^\n])\r+(?=[^\r\n])")
 SURROGATE = re.compile("[\ud800-\udfff]")
 ADDRESS = re.compile(r"(?<= at )0x[0-9a-fA-F]+")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rendered:
-    text: str
-    """Ends in a newline unless empty."""
-    is_truncated: bool
 
 
 def clean(text: str) -> str:
@@ -67,8 +59,10 @@ def render(
     num_omitted: int = 0,
     max_chars: int,
     ordinals: MutableMapping[str, str],
-) -> Rendered:
-    """The text between two prompts. `num_omitted` characters after `head` are already missing.
+) -> tuple[str, bool]:
+    """(text between two prompts, whether it is cut); it ends in a newline unless empty.
+
+    `num_omitted` characters after `head` are already missing.
 
     Cut text keeps two thirds of `max_chars` from its head and one third from its tail, around a
     line that states how many characters are missing. That line and a closing newline are not
@@ -79,8 +73,8 @@ def render(
     head = number_addresses(clean(set_apart(head)), ordinals)
     tail = number_addresses(clean(set_apart(tail)), ordinals)
     if not num_omitted and len(head) <= max_chars:
-        return Rendered(text=_closed(head), is_truncated=False)
-    return Rendered(text=_cut(head, tail, num_omitted, max_chars), is_truncated=True)
+        return _closed(head), False
+    return _cut(head, tail, num_omitted, max_chars), True
 
 
 def truncate(text: str, max_chars: int) -> str:
@@ -90,10 +84,10 @@ def truncate(text: str, max_chars: int) -> str:
 
 def _cut(head: str, tail: str, num_omitted: int, max_chars: int) -> str:
     num_omitted += len(head) + len(tail)
-    kept_head = head[: max_chars - max_chars // 3]
-    kept_tail = _last(tail or head, max_chars // 3)
-    num_omitted -= len(kept_head) + len(kept_tail)
-    return f"{_closed(kept_head)}... [{num_omitted} characters omitted] ...\n{_closed(kept_tail)}"
+    first = head[: max_chars - max_chars // 3]
+    last = _last(tail or head, max_chars // 3)
+    num_omitted -= len(first) + len(last)
+    return f"{_closed(first)}... [{num_omitted} characters omitted] ...\n{_closed(last)}"
 
 
 def _last(text: str, num_chars: int) -> str:

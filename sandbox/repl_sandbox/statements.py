@@ -97,16 +97,16 @@ class Compiler:
             return self._syntax(source)
 
     def _syntax(self, source: str) -> Syntax:
-        futures, found = self._futures, Syntax.WHOLE
+        futures, worst = self._futures, Syntax.WHOLE
         for text, has_ended in self._cut(source, nullcontext):
             if not has_ended and _may_go_on(source):
                 self._futures = futures
                 return Syntax.OPEN
             if "finally" in text and self._num_compiled(text) > MAX_COMPILED:
-                found = max(found, Syntax.UNKNOWN)
+                worst = max(worst, Syntax.UNKNOWN)
                 continue
-            found = max(found, _kind_of(self._compile(text, has_ended=has_ended)))
-        return found
+            worst = max(worst, _kind_of(self._compile(text, has_ended=has_ended)))
+        return worst
 
     def is_complete(self, source: str) -> bool:
         """Return whether `statements` finds any in `source`. Their imports are not remembered."""
@@ -234,26 +234,26 @@ def _met_first(error: SyntaxError, text: str) -> SyntaxError:
     """
     # Behind the first of these lines nothing is parsed, only cut into tokens.
     tokens = _compiled(f"=\n{text}", 0)
-    line, at = _place(error)
-    if not isinstance(tokens, SyntaxError) or _place(tokens) != (line + 1, at):
+    line, at = _position(error)
+    if not isinstance(tokens, SyntaxError) or _position(tokens) != (line + 1, at):
         return error
     lines = text.split("\n")
     # The error of a number is at its wrong digit.
     before = PART_OF_NUMBER.sub("", lines[line - 1][: at - 1])
     # This is not a token either, but it is reported only where the parser asks for it.
     cut = "\n".join([*lines[: line - 1], f"{before}\\ "])
-    found = _compiled(f"{cut}\n", 0)
+    earlier = _compiled(f"{cut}\n", 0)
     if (
-        not isinstance(found, SyntaxError)
-        or CONTINUED in found.msg
-        or NEVER_CLOSED.match(found.msg)
+        not isinstance(earlier, SyntaxError)
+        or CONTINUED in earlier.msg
+        or NEVER_CLOSED.match(earlier.msg)
     ):
         return error
-    found.text = f"{lines[_place(found)[0] - 1]}\n"
-    return found
+    earlier.text = f"{lines[_position(earlier)[0] - 1]}\n"
+    return earlier
 
 
-def _place(error: SyntaxError) -> tuple[int, int]:
+def _position(error: SyntaxError) -> tuple[int, int]:
     """(line, character), both from 1, or 0 where they are not known."""
     return error.lineno or 0, error.offset or 0
 

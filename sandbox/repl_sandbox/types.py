@@ -103,15 +103,12 @@ class Kernel(Protocol):
 
         The kernel keeps nothing of an INCOMPLETE source: the caller sends it again with the next.
         """
-        ...
 
     async def evaluate(self, expression: str) -> Execution:
         """Evaluate one expression and hand over the `repr` of its value in `Execution.value`."""
-        ...
 
     async def aclose(self) -> None:
         """End the process. Safe to call twice, and after the kernel died."""
-        ...
 
 
 class KernelSource(Protocol):
@@ -119,4 +116,3 @@ class KernelSource(Protocol):
 
     async def acquire(self, *, seed: int) -> Kernel:
         """A fresh kernel whose `random` starts from `seed`. SandboxError if there is none."""
-        ...

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from repl_sandbox.guest import boot
-from repl_sandbox.guest.boot import PackageFolder, PackageMetadata, shown
+from repl_sandbox.guest.boot import PackageFolder, PackageMetadata, visible_entries
 
 
 def touch(*paths: Path) -> None:
@@ -36,9 +36,9 @@ def folder(site: Path) -> PackageFolder:
     return PackageFolder(str(site), names(site))
 
 
-def names(site: Path) -> boot.Shown:
+def names(site: Path) -> boot.VisibleEntries:
     visible = ("open", "space/open", "one.py", "data.txt", "Open_It-1.0.dist-info")
-    return shown([str(site)], [str(site / name) for name in visible])
+    return visible_entries([str(site)], [str(site / name) for name in visible])
 
 
 def test_a_folder_shows_what_may_be_read_and_what_leads_to_it(site: Path) -> None:
@@ -91,8 +91,8 @@ def test_metadata_is_found_by_the_name_of_a_distribution(
 
 HIDE = """
 import json, sys
-from repl_sandbox.guest.boot import show_only
-show_only(sys.argv[1:], order=[])
+from repl_sandbox.guest.boot import restrict_imports
+restrict_imports(sys.argv[1:], order=[])
 import one, open, space.open
 try: import hidden
 except ModuleNotFoundError as error: print(error, error.name)

@@ -145,8 +145,8 @@ def type_at_interpreter(lines: Sequence[str]) -> list[str]:
     parts = re.split("([\x01\x02])", shown)
     outputs = [render(comparable(part), max_chars=MAX_CHARS, ordinals={}) for part in parts[2::2]]
     return [
-        MARKS[mark] + line + "\n" + output.text
-        for line, mark, output in zip(lines, parts[1::2], outputs, strict=False)
+        MARKS[mark] + line + "\n" + output
+        for line, mark, (output, _) in zip(lines, parts[1::2], outputs, strict=False)
     ]
 
 

@@ -113,7 +113,7 @@ OWN = {
         "import sys; sys._getframe(1).f_globals['exec'] = lambda *a: None"
     ),
     "a table of the frame below": (
-        "import sys; sys._getframe(1).f_globals['PRISTINE_BUILTINS']['exec'] = lambda *a: None"
+        "import sys; sys._getframe(1).f_globals['ORIGINAL_BUILTINS']['exec'] = lambda *a: None"
     ),
     "the code of a function": (
         "import gc; gc.unfreeze()\n"

@@ -148,4 +148,4 @@ def test_a_client_of_a_resident_server_cannot_name_code_for_it() -> None:
     """Only who starts a fork server says what is imported there."""
     settings = {"lines": True, "endpoint": "os:abort", "front_end": "os:abort"}
     request = json.dumps({"configuration": settings, "key": "k"}).encode()
-    assert read_request(request) == (Configuration(lines=True), b"k")
+    assert read_request(request).configuration == Configuration(lines=True)

@@ -6,7 +6,7 @@ from repl_sandbox.render import clean, number_addresses, render, set_apart
 
 
 def shown(head: str, tail: str = "", *, num_omitted: int = 0, max_chars: int = 100) -> str:
-    return render(head, tail, num_omitted=num_omitted, max_chars=max_chars, ordinals={}).text
+    return render(head, tail, num_omitted=num_omitted, max_chars=max_chars, ordinals={})[0]
 
 
 def test_addresses_become_ordinals_in_order_of_first_sight() -> None:
@@ -41,14 +41,12 @@ def test_text_ends_in_a_newline_unless_empty() -> None:
 
 
 def test_long_text_keeps_two_thirds_from_its_head_and_one_from_its_tail() -> None:
-    rendered = render("0123456789", max_chars=6, ordinals={})
-    assert rendered.text == "0123\n... [4 characters omitted] ...\n89\n"
-    assert rendered.is_truncated
+    text = "0123\n... [4 characters omitted] ...\n89\n"
+    assert render("0123456789", max_chars=6, ordinals={}) == (text, True)
 
 
 def test_text_of_exactly_the_limit_is_whole() -> None:
-    rendered = render("012345", max_chars=6, ordinals={})
-    assert (rendered.text, rendered.is_truncated) == ("012345\n", False)
+    assert render("012345", max_chars=6, ordinals={}) == ("012345\n", False)
 
 
 def test_what_the_kernel_left_out_is_counted() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import resource
 import signal
@@ -12,7 +13,7 @@ import threading
 import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
@@ -20,7 +21,7 @@ import pytest
 
 from jupyter_kernels import TIMEOUT_S, Session, session
 from repl_sandbox.host.fork_server_client import ForkServerClient
-from repl_sandbox.jupyter.configuration import Configuration, add_options, configured
+from repl_sandbox.jupyter.configuration import Configuration, add_options, configuration_of
 from repl_sandbox.jupyter.resident_client import connect, resident_kernel
 from repl_sandbox.jupyter.serve import serve
 from repl_sandbox.sockets import MAX_PACKET_BYTES
@@ -298,15 +299,15 @@ def test_systemd_may_open_the_socket(place: Path, program: list[str], exit_code:
 )
 def test_more_may_be_preloaded_than_was_asked_for(wanted: Configuration, covered: bool) -> None:
     assert Configuration(preload=("sympy", "pandas")).covers(wanted) is covered
-    assert Configuration.from_json(wanted.as_json()) == wanted
+    assert Configuration.from_json(json.dumps(asdict(wanted))) == wanted
 
 
 def test_what_a_command_is_not_told_is_as_the_kernelspec_has_it() -> None:
     parser = ArgumentParser()
     add_options(parser)
-    assert configured(parser.parse_args([])) == Configuration()
+    assert configuration_of(parser.parse_args([])) == Configuration()
     told = ["--preload", "sympy, numpy", "--packages", "", "--isolation", "none"]
-    assert configured(parser.parse_args([*told, "--memory-mib", "64"])) == Configuration(
+    assert configuration_of(parser.parse_args([*told, "--memory-mib", "64"])) == Configuration(
         preload=("sympy", "numpy"), packages=(), isolation=Isolation.NONE, memory_mib=64
     )
 

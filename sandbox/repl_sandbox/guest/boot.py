@@ -1,6 +1,6 @@
 """The first steps of the fork server: it learns what can be imported before it imports anything.
 
-configuration -> [shown, PackageFolder, PackageMetadata] -> fork_server.main
+configuration -> [visible_entries, PackageFolder, PackageMetadata] -> fork_server.main
 
 Of a folder of packages a kernel may read some entries, and list none. Without namespaces the others
 are there and cannot be opened, where all of Python expects that they cannot be found. So the
@@ -36,7 +36,7 @@ SUFFIXES = (*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES, *BYTECODE_SUFFIXES)
 """Suffixes of modules, in the order in which Python looks for them."""
 INFO_SUFFIXES = (".dist-info", ".egg-info")
 
-Shown = Mapping[str, frozenset[str]]
+VisibleEntries = Mapping[str, frozenset[str]]
 """Folder -> its entries that a kernel may read, or that lead to one. A folder that may be read as a
 whole is not named."""
 
@@ -47,13 +47,13 @@ def boot(control_fd: int, base_fd: int) -> None:
     config = json.loads(control.recv(MAX_PACKET_BYTES))
     sys.path += [folder for folder in config["folders"] if folder not in sys.path]
     if config["confinement"] is not None:
-        show_only(config["confinement"]["readable"], order=config["folders"])
+        restrict_imports(config["confinement"]["readable"], order=config["folders"])
     from repl_sandbox.guest.fork_server import main  # what it imports depends on what there is
 
     main(control, base_fd, config)
 
 
-def show_only(readable: Sequence[str], *, order: Sequence[str]) -> None:
+def restrict_imports(readable: Sequence[str], *, order: Sequence[str]) -> None:
     """Let this process, and all that it forks, import nothing but what is `readable`.
 
     order: folders in the order in which they are searched. Where a `.pth` file names some of them,
@@ -61,7 +61,7 @@ def show_only(readable: Sequence[str], *, order: Sequence[str]) -> None:
     """
     whole = frozenset(readable)
     partial = [folder for folder in sys.path if not _is_below(folder, whole)]
-    names = shown(partial, readable)
+    names = visible_entries(partial, readable)
     sys.path[:] = [
         folder
         for folder in sorted(sys.path, key=lambda each: order.index(each) if each in order else -1)
@@ -80,7 +80,7 @@ def show_only(readable: Sequence[str], *, order: Sequence[str]) -> None:
         del sys.path_importer_cache[folder]
 
 
-def shown(folders: Iterable[str], readable: Iterable[str]) -> Shown:
+def visible_entries(folders: Iterable[str], readable: Iterable[str]) -> VisibleEntries:
     """The entries of `folders`, and of folders below them, on the way to each readable path."""
     roots = set(map(Path, folders))
     names: dict[str, set[str]] = {}
@@ -91,31 +91,31 @@ def shown(folders: Iterable[str], readable: Iterable[str]) -> Shown:
             names.setdefault(str(child.parent), set()).add(child.name)
             if child.parent in roots:
                 break
-    return {folder: frozenset(found) for folder, found in names.items()}
+    return {folder: frozenset(entries) for folder, entries in names.items()}
 
 
 class PackageFolder:
     """Finder of modules in one folder, by the names of its entries: it lists nothing."""
 
-    def __init__(self, folder: str, names: Shown) -> None:
+    def __init__(self, folder: str, names: VisibleEntries) -> None:
         self._folder = folder
         self._names = names
 
     def find_spec(self, fullname: str, _target: ModuleType | None = None) -> ModuleSpec | None:
         """Implement `importlib.abc.PathEntryFinder`."""
         name = fullname.rpartition(".")[2]
-        place = f"{self._folder}/{name}"
+        path = f"{self._folder}/{name}"
         entries = self._names[self._folder]
         for suffix in SUFFIXES:
-            if name in entries and self._is_module(place, f"__init__{suffix}"):
-                return spec_from_file_location(fullname, f"{place}/__init__{suffix}")
+            if name in entries and self._is_module(path, f"__init__{suffix}"):
+                return spec_from_file_location(fullname, f"{path}/__init__{suffix}")
         for suffix in SUFFIXES:
             if name + suffix in entries:
-                return spec_from_file_location(fullname, place + suffix)
-        if name not in entries or not isdir(place):
+                return spec_from_file_location(fullname, path + suffix)
+        if name not in entries or not isdir(path):
             return None
         spec = ModuleSpec(fullname, None)
-        spec.submodule_search_locations = [place]
+        spec.submodule_search_locations = [path]
         return spec
 
     def iter_modules(self, prefix: str = "") -> Iterator[tuple[str, bool]]:
@@ -132,21 +132,21 @@ class PackageFolder:
 class PackageMetadata:
     """Finder of the metadata of installed distributions: `importlib.metadata` lists folders."""
 
-    def __init__(self, names: Shown) -> None:
+    def __init__(self, names: VisibleEntries) -> None:
         self._names = names
 
-    def find_spec(self, *_asked: object) -> None:
+    def find_spec(self, *_arguments: object) -> None:
         """Find no module: that is what `PackageFolder` is for."""
 
     def find_distributions(self, context: DistributionFinder.Context) -> Iterator[Distribution]:
         """Implement `importlib.metadata.DistributionFinder`."""
         from importlib.metadata import PathDistribution  # whoever asks has imported it
 
-        wanted = None if context.name is None else _normalized(context.name)
+        requested = None if context.name is None else _normalized(context.name)
         for folder in context.path:
             for entry in sorted(self._names.get(str(folder), ())):
                 name = _normalized(entry.rpartition(".")[0].partition("-")[0])
-                if entry.endswith(INFO_SUFFIXES) and wanted in (None, name):
+                if entry.endswith(INFO_SUFFIXES) and requested in (None, name):
                     yield PathDistribution(Path(folder, entry))
 
 
@@ -166,7 +166,7 @@ def _forget_hidden(whole: frozenset[str]) -> None:
     ]
 
 
-def _holds_modules(folder: str, names: Shown) -> bool:
+def _holds_modules(folder: str, names: VisibleEntries) -> bool:
     return any(name.partition(".")[0].isidentifier() for name in names.get(folder, ()))
 
 

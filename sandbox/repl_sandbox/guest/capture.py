@@ -75,7 +75,7 @@ class Capture:
             if self._num_tail > 8 * self._max_chars:
                 self._cut_tail()
 
-    def kept(self) -> tuple[str, str, int]:
+    def captured(self) -> tuple[str, str, int]:
         """(head, tail, how many characters between them are gone)."""
         self.take_unlimited("")
         self._cut_tail()

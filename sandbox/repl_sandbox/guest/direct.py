@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from repl_sandbox.guest.integrity import Fixed, Integrity
-from repl_sandbox.guest.repl import Answer, Repl
+from repl_sandbox.guest.repl import Answer, Repl, seed_generators
 from repl_sandbox.sockets import DIRECT, SIZE_BYTES, socket_path
 
 # C functions, made before any line runs. Those of `json` are Python, which a line can change.
@@ -30,21 +30,21 @@ ENCODE = json.encoder.c_make_encoder(  # type: ignore[attr-defined]  # typeshed 
 
 def listen(folder: Path) -> socket.socket:
     """The socket on which the owner connects, once. Makes a file in `folder`."""
-    door = socket.socket(socket.AF_UNIX)
-    door.bind(str(socket_path(folder, DIRECT)))
-    door.listen(1)
-    return door
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(socket_path(folder, DIRECT)))
+    listener.listen(1)
+    return listener
 
 
-def answers(repl: Repl, door: socket.socket, integrity: Integrity) -> Iterator[socket.socket]:
+def answers(repl: Repl, listener: socket.socket, integrity: Integrity) -> Iterator[socket.socket]:
     """Answer a question at each step, until the owner hangs up; yield the socket of the next one.
 
     A kernel whose own code has changed ends without an answer.
     """
     loop: Iterator[socket.socket] = LOOP.function(
-        door=door,
-        receive=door.recv,
-        send=door.sendall,
+        listener=listener,
+        receive=listener.recv,
+        send=listener.sendall,
         answer_to=_answer,
         repl=repl,
         checks=integrity.checks,
@@ -54,14 +54,14 @@ def answers(repl: Repl, door: socket.socket, integrity: Integrity) -> Iterator[s
 
 # Any: names that `Fixed` makes constants.
 def _loop(
-    door: Any, receive: Any, send: Any, answer_to: Any, repl: Any, checks: Any
+    listener: Any, receive: Any, send: Any, answer_to: Any, repl: Any, checks: Any
 ) -> Iterator[socket.socket]:
-    yield door
-    connection, _ = door.accept()
+    yield listener
+    connection, _ = listener.accept()
     # From here on the same object is the connection: its methods are constants.
-    dup2(connection.fileno(), door.fileno(), False)
+    dup2(connection.fileno(), listener.fileno(), False)
     connection.close()
-    yield door
+    yield listener
     while len(size := receive(SIZE_BYTES, WHOLE)) == SIZE_BYTES:
         asked = receive(size_of(size, "big"), WHOLE)
         (number, mode, source), _end = SCAN(asked.decode("ascii"), 0)
@@ -72,7 +72,7 @@ def _loop(
         (body,) = ENCODE((number, *answer), 0)
         body = body.encode("ascii")
         send(len(body).to_bytes(SIZE_BYTES, "big") + body)
-        yield door
+        yield listener
 
 
 size_of, dup2, die, WHOLE = int.from_bytes, os.dup2, os._exit, socket.MSG_WAITALL
@@ -86,7 +86,7 @@ def _answer(repl: Repl, mode: str, source: str) -> Answer:
         case "evaluate":
             return repl.evaluate(source)
         case "seed":
-            repl.seed(int(source))
+            seed_generators(int(source))
             return Answer()
         case _:
             return repl.run(source)

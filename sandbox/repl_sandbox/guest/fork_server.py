@@ -17,6 +17,7 @@ import importlib
 import json
 import linecache
 import os
+import pkgutil
 import resource
 import select
 import shutil
@@ -37,7 +38,7 @@ from repl_sandbox.guest.direct import answers, listen
 from repl_sandbox.guest.integrity import Integrity
 from repl_sandbox.guest.repl import Answer, Repl, refuse_hook, seed_generators
 from repl_sandbox.sockets import MAX_PACKET_BYTES
-from repl_sandbox.walls.confine import PR_SET_PDEATHSIG, Confinement, limit
+from repl_sandbox.walls.confine import PR_SET_PDEATHSIG, Confinement
 
 MAX_VALUE_CHARS = 8000
 """Most characters of one value in a packet. JSON writes a character as twelve bytes at most."""
@@ -149,7 +150,8 @@ def _warm_up(config: dict[str, Any]) -> tuple[dict[bool, Endpoint], Integrity]:
         exec(source, names)
     endpoints = {False: Endpoint()}
     if config["endpoint"] is not None:
-        endpoints[True] = _make_endpoint(config["endpoint"], Path(config["runtime"]))
+        # No later packet names code: what an order says cannot decide what is imported.
+        endpoints[True] = pkgutil.resolve_name(config["endpoint"])(Path(config["runtime"]))
     integrity = Integrity.of([sys.modules[f"repl_sandbox.{name}"] for name in ANSWERING])
     # Code in a kernel finds plain Python: it cannot import this package by name.
     for name in [name for name in sys.modules if name.partition(".")[0] == "repl_sandbox"]:
@@ -160,16 +162,6 @@ def _warm_up(config: dict[str, Any]) -> tuple[dict[bool, Endpoint], Integrity]:
     gc.collect()
     gc.freeze()
     return endpoints, integrity
-
-
-def _make_endpoint(name: str, folder: Path) -> Endpoint:
-    """Make what the owner named, as `module:attribute`, when it started this server.
-
-    No later packet names code: what an order says cannot decide what is imported.
-    """
-    module, _, attribute = name.partition(":")
-    endpoint: Endpoint = getattr(importlib.import_module(module), attribute)(folder)
-    return endpoint
 
 
 @dataclass
@@ -188,15 +180,15 @@ class _ForkServer:
 
     def serve(self) -> None:
         """Fork and reap until the control socket closes or SIGTERM comes."""
-        signals = _hear_signals()
+        signals = _signal_pipe()
         _die_with_parent(signal.SIGTERM, parent=self.config["parent_pid"])
         poller = select.poll()
         poller.register(self.control, select.POLLIN)
         poller.register(signals, select.POLLIN)
         try:
             while True:
-                patience_ms = LOOK_AGAIN_S * 1000 if self._children.has_orphans else None
-                ready = {fd for fd, _event in poller.poll(patience_ms)}
+                timeout_ms = LOOK_AGAIN_S * 1000 if self._children.has_orphans else None
+                ready = {fd for fd, _event in poller.poll(timeout_ms)}
                 if signals in ready and signal.SIGTERM in os.read(signals, select.PIPE_BUF):
                     return
                 if signals in ready or self._children.has_orphans:
@@ -239,7 +231,7 @@ class _ForkServer:
         os.close(pidfd)
 
 
-def _hear_signals() -> int:
+def _signal_pipe() -> int:
     """The end of a pipe on which signals arrive as bytes: their numbers.
 
     A handler could run between any two steps of a fork or a `reap`, and inside itself.
@@ -272,8 +264,8 @@ class _Child:
     def become(self) -> NoReturn:
         """Become the kernel until its end. The control socket closes before untrusted code runs."""
         try:
-            error = self._be_born()
-            _report(self._control, name=self._request["name"], is_born=True, error=error)
+            error = self._start()
+            _report(self._control, name=self._request["name"], has_started=True, error=error)
             self._control.close()
             if error is None:
                 self._endpoint.serve(self._answers)
@@ -281,15 +273,15 @@ class _Child:
             # This skips the clean-up of the server's objects and `atexit` handlers of user code.
             os._exit(0)
 
-    def _be_born(self) -> str | None:
+    def _start(self) -> str | None:
         """Do all that comes before its first line. Returns the reason if it cannot be used."""
         limits = self._server.config["limits"]
         repl_limits = {key: limits[key] for key in ("max_output_chars", "max_value_chars")}
         try:
-            spill = self._settle()
+            spill = self._leave_server()
             repl = Repl(**repl_limits, spilt=spill.take)
             with open("/proc/self/statm", "rb") as statm:
-                door = listen(self._folder)
+                listener = listen(self._folder)
                 self._endpoint.listen(self._folder)
                 if self._confinement is not None:
                     self._confinement.enter()
@@ -300,9 +292,9 @@ class _Child:
                     spilt=spill.take,
                 )
                 error = _set_up(self._endpoint.set_up, self._server.config["setup"])
-                born_pages = int(statm.read().split()[0])
-            self._answers = answers(repl, door, self._server.integrity.with_objects(repl))
-            self._limit(born_pages, memory_mib=limits["memory_mib"], cpu_s=limits["kernel_cpu_s"])
+                start_pages = int(statm.read().split()[0])
+            self._answers = answers(repl, listener, self._server.integrity.with_objects(repl))
+            self._limit(start_pages, memory_mib=limits["memory_mib"], cpu_s=limits["kernel_cpu_s"])
             if self._confinement is not None:
                 self._confinement.seal(has_zmq=self._endpoint.has_zmq)
             return error
@@ -310,7 +302,7 @@ class _Child:
         except Exception:  # noqa: BLE001
             return traceback.format_exc()
 
-    def _settle(self) -> Spill:
+    def _leave_server(self) -> Spill:
         """Leave the fork server behind: its session, signals, streams, folder."""
         os.setsid()
         # While it lives, what it started must not be killed because another kernel ends.
@@ -327,11 +319,8 @@ class _Child:
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
         spill = Spill()
-        _close_all_but(
-            spill.fd,
-            self._control.fileno(),
-            *([] if self._confinement is None else [self._confinement.kept_fd]),
-        )
+        rules = [] if self._confinement is None else [self._confinement.ruleset]
+        _close_other_fds(spill.fd, self._control.fileno(), *rules)
         os.umask(0o077)
         home = self._home()
         os.chdir(home)
@@ -349,23 +338,23 @@ class _Child:
         home.mkdir(mode=0o700)
         return home
 
-    def _limit(self, born_pages: int, *, memory_mib: int, cpu_s: int) -> None:
-        limit(
-            {
-                resource.RLIMIT_AS: born_pages * resource.getpagesize() + (memory_mib << 20),
-                resource.RLIMIT_CPU: cpu_s,
-                resource.RLIMIT_NOFILE: MAX_OPEN_FILES,
-                resource.RLIMIT_FSIZE: MAX_FILE_BYTES if self._confinement is None else 0,
-                resource.RLIMIT_CORE: 0,
-                # Counted per user: without it one kernel could use up the queue of all.
-                RLIMIT_SIGPENDING: 64,
-            }
-        )
+    def _limit(self, start_pages: int, *, memory_mib: int, cpu_s: int) -> None:
+        ceilings = {
+            resource.RLIMIT_AS: start_pages * resource.getpagesize() + (memory_mib << 20),
+            resource.RLIMIT_CPU: cpu_s,
+            resource.RLIMIT_NOFILE: MAX_OPEN_FILES,
+            resource.RLIMIT_FSIZE: MAX_FILE_BYTES if self._confinement is None else 0,
+            resource.RLIMIT_CORE: 0,
+            # Counted per user: without it one kernel could use up the queue of all.
+            RLIMIT_SIGPENDING: 64,
+        }
+        for which, ceiling in ceilings.items():
+            resource.setrlimit(which, (ceiling, ceiling))
 
 
-def _close_all_but(*kept: int) -> None:
+def _close_other_fds(*open_fds: int) -> None:
     start = 3
-    for fd in sorted(kept):
+    for fd in sorted(open_fds):
         os.closerange(start, fd)
         start = fd + 1
     os.closerange(start, 1 << 16)

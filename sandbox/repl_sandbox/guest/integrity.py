@@ -123,11 +123,11 @@ class Integrity:
     def with_objects(self, root: object) -> Integrity:
         """Add checks of an object of one of these classes, and of those of ours that it holds."""
         links = [
-            (root, name, held)
-            for name, held in vars(root).items()
-            if type(held) is dict or _is_own(type(held))
+            (root, name, value)
+            for name, value in vars(root).items()
+            if type(value) is dict or _is_own(type(value))
         ]
-        objects = [root, *(held for _root, _name, held in links if type(held) is not dict)]
+        objects = [root, *(value for _root, _name, value in links if type(value) is not dict)]
         # An additional entry in one of them would hide a method of the same name.
         more = (
             _check(getattr, [*_parts(objects, OBJECT_PARTS), *links]),

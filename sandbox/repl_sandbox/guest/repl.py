@@ -38,11 +38,11 @@ SHOW_TRACEBACK = sys.__excepthook__
 CLASS_NAME = type.__dict__["__name__"].__get__
 SET_SIGNAL, SET_MASK, SET_TIMER = _signal.signal, _signal.pthread_sigmask, _signal.setitimer
 TIMERS = (_signal.ITIMER_REAL, _signal.ITIMER_VIRTUAL, _signal.ITIMER_PROF)
-PRISTINE_DISPLAYHOOK = sys.displayhook
+ORIGINAL_DISPLAYHOOK = sys.displayhook
 OWN_LIMIT = GET_LIMIT()
 MAX_LIMIT = 2**31 - 1
 BUILTINS = vars(builtins)
-PRISTINE_BUILTINS = dict(BUILTINS)
+ORIGINAL_BUILTINS = dict(BUILTINS)
 OWN_BUILTINS = {"__builtins__": builtins}
 CLEAR_CALLBACKS = gc.callbacks.clear
 MAX_NAME_CHARS = 100
@@ -85,7 +85,7 @@ class Repl:
         self._main = _fresh_main()
         # Not by way of the module: a line can give that another class.
         self._names = vars(self._main)
-        self._home = _Home()
+        self._environment = _LineEnvironment()
         self._recursion_limit = OWN_LIMIT
         # Only an interactive session has them.
         sys.ps1, sys.ps2 = ">>> ", "... "
@@ -111,18 +111,15 @@ class Repl:
         """Evaluate one expression. `value` is its repr; one that is too long is an OutputLimit."""
         return self._guard(lambda: self._evaluate(expression))
 
-    def seed(self, seed: int) -> None:
-        seed_generators(seed)
-
     def _guard(self, step: Callable[[], Answer]) -> Answer:
         self._capture.clear()
-        self._home.enter(self._capture)
+        self._environment.enter(self._capture)
         # Local names come last: code of a line's that still runs could change what they hold.
         try:
-            done = (step(), self._home.leave(), self._capture.kept())  # type: ignore[func-returns-value]
+            done = (step(), self._environment.leave(), self._capture.captured())  # type: ignore[func-returns-value]
         # An interrupt may come between two statements of ours. The kernel must survive it.
         except BaseException as error:  # noqa: BLE001
-            done = (self._failed(error), self._home.leave(), self._capture.kept())  # type: ignore[func-returns-value]
+            done = (self._failed(error), self._environment.leave(), self._capture.captured())  # type: ignore[func-returns-value]
         answer, _left, (head, tail, num_omitted) = done
         return Answer(answer.status, head, tail, num_omitted, answer.error_type, answer.value)
 
@@ -140,8 +137,8 @@ class Repl:
 
     def _set_up(self, source: str) -> Answer:
         answer = self._run(source)
-        if sys.displayhook is not PRISTINE_DISPLAYHOOK:
-            self._home.displayhook = sys.displayhook
+        if sys.displayhook is not ORIGINAL_DISPLAYHOOK:
+            self._environment.displayhook = sys.displayhook
         return answer
 
     def _execute(self, statement: Statement) -> BaseException | None:
@@ -161,16 +158,16 @@ class Repl:
         finally:
             # Before anything that is Python: a trace function is called at each call.
             SET_PROFILE(None), SET_TRACE(None)
-            self._put_back()
+            self._restore()
             if GET_LIMIT() != limit:
                 self._recursion_limit = GET_LIMIT()
             SET_LIMIT(OWN_LIMIT)
         return None
 
-    def _put_back(self) -> None:
+    def _restore(self) -> None:
         """Leave nothing of a statement's that runs by itself, or in which names are looked up."""
-        _quiet(BUILTINS.update, PRISTINE_BUILTINS)
-        _quiet(self._names.update, OWN_BUILTINS)
+        _call_quietly(BUILTINS.update, ORIGINAL_BUILTINS)
+        _call_quietly(self._names.update, OWN_BUILTINS)
 
     def _evaluate(self, expression: str) -> Answer:
         try:
@@ -178,7 +175,7 @@ class Repl:
             text = repr(value)
         finally:
             SET_PROFILE(None), SET_TRACE(None)
-            self._put_back()
+            self._restore()
         if len(text) > self._max_value_chars:
             raise OutputLimit(f"the repr of the value is over {self._max_value_chars} characters")
         return Answer(value=str(text))
@@ -187,10 +184,10 @@ class Repl:
         """Show an error and go on. The answer is made first, and held where no name leads."""
         return (
             Answer(status="error", error_type=_class_name(error)),
-            self._go_on(error, rest),  # type: ignore[func-returns-value]
+            self._continue(error, rest),  # type: ignore[func-returns-value]
         )[0]
 
-    def _go_on(self, error: BaseException, rest: Iterable[Statement]) -> None:
+    def _continue(self, error: BaseException, rest: Iterable[Statement]) -> None:
         """Show the error, and run what was typed behind it."""
         _remember(error)
         self._show(error)
@@ -212,7 +209,7 @@ class Repl:
             self._capture.take_unlimited("<the traceback could not be shown>\n")
 
 
-class _Home:
+class _LineEnvironment:
     """State that user code may change for one source: streams, the displayhook, signals."""
 
     def __init__(self) -> None:
@@ -222,7 +219,7 @@ class _Home:
         self._streams: dict[str, TextIOWrapper] = {}
 
     def enter(self, capture: Capture) -> None:
-        if not self._streams or any(map(_is_bent, self._streams.values())):
+        if not self._streams or any(map(_is_altered, self._streams.values())):
             self._streams = {
                 "stdin": capture.open(0, "<stdin>", mode="r"),
                 "stdout": capture.open(1, "<stdout>"),
@@ -247,7 +244,7 @@ class _Home:
             sys.displayhook = self.displayhook
 
 
-def _is_bent(stream: TextIOWrapper) -> bool:
+def _is_altered(stream: TextIOWrapper) -> bool:
     """Return whether a line closed, detached or reconfigured the stream."""
     try:
         return stream.closed or not stream.write_through or stream.encoding != "utf-8"
@@ -255,13 +252,13 @@ def _is_bent(stream: TextIOWrapper) -> bool:
         return True
 
 
-def _quiet(call: Callable[..., object], *given: object) -> None:
+def _call_quietly(call: Callable[..., object], *arguments: object) -> None:
     """Call it, and end what a line has left to run at calls, lines and collections of garbage.
 
     C functions, by names bound beforehand. In one line: what dies in the call may set a trace
     function, which can jump over lines.
     """
-    call(*given), CLEAR_CALLBACKS(), SET_PROFILE(None), SET_TRACE(None)
+    call(*arguments), CLEAR_CALLBACKS(), SET_PROFILE(None), SET_TRACE(None)
     for tool in MONITORING_TOOLS:
         for event in MONITORED_EVENTS:
             SET_MONITOR(tool, event, None)
@@ -312,7 +309,7 @@ def format_error(error: BaseException) -> str:
     stderr, sys.stderr = sys.stderr, StringIO()
     shown = sys.stderr
     try:
-        _quiet(SHOW_TRACEBACK, type(error), error, error.__traceback__)
+        _call_quietly(SHOW_TRACEBACK, type(error), error, error.__traceback__)
     finally:
         sys.stderr = stderr
     text = FRAME.sub(_short_frame, shown.getvalue())
@@ -328,7 +325,7 @@ def _remember(error: BaseException) -> None:
     last = {"last_type": type(error), "last_value": error, "last_traceback": error.__traceback__}
     if sys.version_info >= (3, 12):
         last["last_exc"] = error
-    _quiet(vars(sys).update, last)
+    _call_quietly(vars(sys).update, last)
 
 
 def _fresh_main() -> types.ModuleType:

@@ -8,17 +8,16 @@ Does not know how a wall is built.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
-from typing import Protocol
 
 from repl_sandbox.host.fork_server_client import ForkServerClient
 from repl_sandbox.host.supervisor import SupervisedKernel
-from repl_sandbox.types import ExecStatus, Kernel, Limits, SandboxError
+from repl_sandbox.types import ExecStatus, Limits, SandboxError
 from repl_sandbox.walls.isolation import ESCAPE
 
-BIRTH_TIMEOUT_S = 60.0
+KERNEL_TIMEOUT_S = 60.0
 SEALED = "\nSeccomp:\t2\n"
 
 DECOY_TEXT = "nobody has read this\n"
@@ -42,61 +41,61 @@ PROBES: Mapping[str, str] = {
 """Act that a kernel must not be able to do -> a source that does it, and raises if it cannot."""
 
 
-class Subject(Kernel, Protocol):
-    """A kernel whose process number is known outside."""
-
-    @property
-    def pid(self) -> int: ...
-
-
 async def inspect_consoles(link: ForkServerClient, limits: Limits) -> None:
     """Try the walls around kernels that a person's client gets. SandboxError if they do not hold.
 
     limits: those of the fork server's kernels.
     """
-    kernels: list[SupervisedKernel] = []
-    for _ in range(2):
-        link.order(is_console=True)
-    try:
-        for _ in range(2):
-            started = await link.next_kernel(timeout_s=BIRTH_TIMEOUT_S, is_console=True)
-            kernels.append(SupervisedKernel(started, limits, is_server_gone=link.is_gone))
-        await asyncio.gather(*(kernel.open(seed=0) for kernel in kernels))
-        await inspect(*kernels, folder=link.runtime, is_console=True)
-    finally:
-        await asyncio.gather(*(kernel.aclose() for kernel in kernels))
+
+    async def make() -> SupervisedKernel:
+        started = await link.console(timeout_s=KERNEL_TIMEOUT_S)
+        kernel = SupervisedKernel(started, limits, is_server_gone=link.is_gone)
+        await kernel.open(seed=0)
+        return kernel
+
+    await inspect(make, folder=link.runtime, is_console=True)
 
 
 async def inspect(
-    canary: Subject, bystander: Subject, *, folder: Path, is_console: bool = False
+    make: Callable[[], Awaitable[SupervisedKernel]], *, folder: Path, is_console: bool = False
 ) -> None:
     """Raise SandboxError unless every probe fails and leaves decoy and bystander as they were.
 
-    folder: one that both kernels would see if there were no walls.
+    folder: one that all kernels would see if there were no walls.
     is_console: whether they may have threads beside the one that runs lines.
     """
+    async with AsyncExitStack() as stack:
+        canary, bystander = [
+            await stack.enter_async_context(aclosing(await make())) for _ in range(2)
+        ]
+        await _try_walls(canary, bystander, folder=folder, is_console=is_console)
+
+
+async def _try_walls(
+    canary: SupervisedKernel, bystander: SupervisedKernel, *, folder: Path, is_console: bool
+) -> None:
     decoy = folder / "decoy"
     decoy.write_text(DECOY_TEXT)
     # Where all kernels are one user, only the walls protect it.
     decoy.chmod(0o666)
-    through = []
+    breaches = []
     for name, source in PROBES.items():
         attempt = source.format(decoy=str(decoy), folder=str(folder), bystander=bystander.pid)
         if (await canary.run(attempt)).status is not ExecStatus.ERROR:
-            through.append(name)
+            breaches.append(name)
     threads = _threads(canary.pid)
     if len(threads) != 1 and not is_console:
-        through.append("run a thread beside its lines")
+        breaches.append("run a thread beside its lines")
     if not all(SEALED in status for status in threads):
-        through.append("have a thread without a filter")
+        breaches.append("have a thread without a filter")
     if not decoy.exists() or decoy.read_text() != DECOY_TEXT:
-        through.append("change a file")
+        breaches.append("change a file")
     if (await bystander.run("print(2)")).output != "2\n":
-        through.append("harm another kernel")
+        breaches.append("harm another kernel")
     decoy.unlink(missing_ok=True)
-    if through:
+    if breaches:
         raise SandboxError(
-            f"the walls around kernels do not hold: one could {', '.join(through)}; {ESCAPE}"
+            f"the walls around kernels do not hold: one could {', '.join(breaches)}; {ESCAPE}"
         )
 
 

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
@@ -88,7 +88,7 @@ class ForkServerClient:
         if front_end is not None:
             environment = make_environment(self.runtime)
             self._provision = await asyncio.to_thread(front_end.provide, self.runtime, environment)
-            readable = [*readable, *self._provision.shown]
+            readable = [*readable, *self._provision.readable]
         config: dict[str, object] = {
             "runtime": str(self.runtime),
             "preload": list(preload),
@@ -116,14 +116,7 @@ class ForkServerClient:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setblocking(False)
         with theirs, tempfile.TemporaryFile() as stderr:
-            self._process = _spawn(
-                theirs.fileno(),
-                runtime=self.runtime,
-                level=level,
-                readable=readable,
-                environment=make_environment(self.runtime) | dict(self._provision.environment),
-                stderr=stderr,
-            )
+            self._process = self._spawn(theirs.fileno(), level, readable, stderr)
             theirs.close()
             reply = await self._configure(config | self._plan(level, readable))
             if reply.get("ready"):
@@ -134,6 +127,35 @@ class ForkServerClient:
         if "missing" in reply or (level is Level.STRICT and not reply):
             return str(reply.get("missing") or errors.rpartition("\n")[2] or "bwrap said nothing")
         raise SandboxError(f"the fork server did not start: {reply.get('error', errors)}")
+
+    def _spawn(
+        self, control_fd: int, level: Level, readable: Sequence[Path], stderr: BinaryIO
+    ) -> subprocess.Popen[bytes]:
+        """Exec the fork server with an environment made by hand, without the trainer's."""
+        package = Path(__file__).resolve().parents[1]
+        base_fd = os.open(self.runtime.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        fds = (control_fd, base_fd)
+        program = [sys.executable, *FLAGS, "-c", BOOT, *map(str, (*fds, package.parent))]
+        if level is Level.STRICT:
+            bwrap = bubblewrap.find()
+            assert bwrap is not None, "the level `strict` was not to be tried"
+            visible, covered = as_mounts([*readable, package])
+            program = bubblewrap.wrap(
+                program, bwrap=bwrap, visible=visible, covered=covered, writable=self.runtime
+            )
+        try:
+            return subprocess.Popen(
+                program,
+                env=make_environment(self.runtime) | dict(self._provision.environment),
+                pass_fds=fds,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                cwd=self.runtime,
+                start_new_session=True,
+            )
+        finally:
+            os.close(base_fd)
 
     async def _configure(self, config: dict[str, object]) -> dict[str, object]:
         """Send the fork server its configuration; its reply, empty if it ended without one."""
@@ -201,12 +223,12 @@ class ForkServerClient:
             # Not `wait_for`: if it is cancelled just as a kernel comes, it may return that kernel
             # and swallow the cancellation.
             async with asyncio.timeout(timeout_s):
-                born = await self._queue(is_console).get()
+                arrival = await self._queue(is_console).get()
         except TimeoutError:
             raise SandboxError(f"no kernel came within {timeout_s} s") from None
-        if isinstance(born, SandboxError):
-            raise born
-        return born
+        if isinstance(arrival, SandboxError):
+            raise arrival
+        return arrival
 
     async def console(self, *, timeout_s: float, key: bytes | None = None) -> StartedKernel:
         """Order one that a client can reach, and wait for the next of these."""
@@ -219,13 +241,13 @@ class ForkServerClient:
         Where memory runs out Linux ends kernels first, and those that wait are many.
         """
         for _ in range(self._started.qsize()):
-            born = self._started.get_nowait()
-            if isinstance(born, SandboxError):
+            arrival = self._started.get_nowait()
+            if isinstance(arrival, SandboxError):
                 continue
-            if born.has_ended():
-                born.discard()
+            if arrival.has_ended():
+                arrival.discard()
             else:
-                self._started.put_nowait(born)
+                self._started.put_nowait(arrival)
 
     @property
     def num_stocked(self) -> int:
@@ -250,9 +272,6 @@ class ForkServerClient:
         try:
             await self._stop()
         finally:
-            if self._process is not None and self._process.poll() is None:
-                self._process.kill()
-                self._process.wait()
             self._close_unclaimed()
             self._uid_slot.close()
             if self.runtime != Path():
@@ -282,9 +301,9 @@ class ForkServerClient:
         self._ordered.clear()
         for queue in (self._started, self._consoles):
             while not queue.empty():
-                born = queue.get_nowait()
-                if isinstance(born, StartedKernel):
-                    os.close(born.pidfd)
+                arrival = queue.get_nowait()
+                if isinstance(arrival, StartedKernel):
+                    os.close(arrival.pidfd)
 
     def _queue(self, is_console: bool) -> asyncio.Queue[StartedKernel | SandboxError]:
         return self._consoles if is_console else self._started
@@ -340,7 +359,7 @@ class ForkServerClient:
             for fd in fds:
                 os.close(fd)
             return
-        if ordered.hear(message, fds):
+        if ordered.receive(message, fds):
             del self._ordered[name]
             self._deliver(ordered)
 
@@ -350,54 +369,14 @@ def make_runtime_folder() -> Path:
 
     Raises SandboxError where none can be made.
     """
-    base = runtime_base()
+    # In memory if possible: on a disk each removal may wait.
+    bases = (MEMORY_BASE, tempfile.gettempdir(), "/tmp")
+    fitting = (base for base in bases if len(base) + len(LONGEST_SOCKET_PATH) <= MAX_PATH_CHARS)
+    base = next((base for base in fitting if os.access(base, os.W_OK | os.X_OK)), "/tmp")
     try:
         return Path(tempfile.mkdtemp(prefix="repl-", dir=base))
     except OSError as error:
         raise SandboxError(f"no folder for kernels in {base}: {error.strerror}") from error
-
-
-def runtime_base() -> str:
-    """Return where runtime folders go: to memory if possible. On a disk each removal may wait."""
-    bases = (MEMORY_BASE, tempfile.gettempdir(), "/tmp")
-    fitting = (base for base in bases if len(base) + len(LONGEST_SOCKET_PATH) <= MAX_PATH_CHARS)
-    return next((base for base in fitting if os.access(base, os.W_OK | os.X_OK)), "/tmp")
-
-
-def _spawn(
-    control_fd: int,
-    *,
-    runtime: Path,
-    level: Level,
-    readable: Sequence[Path],
-    environment: Mapping[str, str],
-    stderr: BinaryIO,
-) -> subprocess.Popen[bytes]:
-    """Exec the fork server with an environment made by hand: nothing of the trainer's is in it."""
-    package = Path(__file__).resolve().parents[1]
-    base_fd = os.open(runtime.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    fds = (control_fd, base_fd)
-    program = [sys.executable, *FLAGS, "-c", BOOT, *map(str, (*fds, package.parent))]
-    if level is Level.STRICT:
-        bwrap = bubblewrap.find()
-        assert bwrap is not None, "the level `strict` was not to be tried"
-        shown, covered = as_mounts([*readable, package])
-        program = bubblewrap.wrap(
-            program, bwrap=bwrap, shown=shown, covered=covered, writable=runtime
-        )
-    try:
-        return subprocess.Popen(
-            program,
-            env=environment,
-            pass_fds=fds,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-            cwd=runtime,
-            start_new_session=True,
-        )
-    finally:
-        os.close(base_fd)
 
 
 def make_environment(home: Path) -> dict[str, str]:
@@ -417,8 +396,9 @@ def make_environment(home: Path) -> dict[str, str]:
 async def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + END_TIMEOUT_S
     # An exit sets no Event.
-    while process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110
-        await asyncio.sleep(0.005)
-    if process.poll() is None:
+    try:
+        while process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    finally:
         process.kill()
         process.wait()

@@ -20,7 +20,7 @@ from repl_sandbox.host.started_kernel import StartedKernel
 class Provision:
     """Files and variables for a fork server beside those that every fork server has."""
 
-    shown: Sequence[Path] = ()
+    readable: Sequence[Path] = ()
     """Folders of the machine that kernels may read."""
     own: Sequence[Path] = ()
     """Folders made in the runtime folder that kernels may read."""

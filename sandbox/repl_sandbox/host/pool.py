@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from repl_sandbox.host.canary import inspect
@@ -99,19 +98,14 @@ class KernelPool:
             )
             self._is_open = True
             if self.walls.level is not Level.NONE:
-                await self._inspect()
+                await inspect(lambda: self.acquire(seed=0), folder=self._link.runtime)
             self._restock(standby=self._standby)
         except BaseException:
             await self.aclose()
             raise
         return self
 
-    async def __aexit__(
-        self,
-        _error_type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.aclose()
 
     async def acquire(self, *, seed: int | None = None) -> SupervisedKernel:
@@ -178,13 +172,6 @@ class KernelPool:
         async with _closed_on_failure(kernel):
             await kernel.open(seed=seed)
         return kernel
-
-    async def _inspect(self) -> None:
-        canary, bystander = [await self.acquire(seed=0) for _ in range(2)]
-        try:
-            await inspect(canary, bystander, folder=self._link.runtime)
-        finally:
-            await asyncio.gather(canary.aclose(), bystander.aclose())
 
     async def aclose(self) -> None:
         """End every kernel and the fork server, remove every file. Safe to call twice."""

@@ -59,7 +59,7 @@ class OrderedKernel:
     key: bytes
     is_console: bool
     pidfd: int | None = None
-    is_born: bool = False
+    has_started: bool = False
     error: str | None = None
     is_short: bool = False
     """True where the error is a lack of memory, which may pass."""
@@ -77,15 +77,15 @@ class OrderedKernel:
         remove_folder(self.folder)  # another one is ordered, and there may be many
         return NoMemoryError(text)
 
-    def hear(self, message: dict[str, str], fds: Sequence[int]) -> bool:
+    def receive(self, message: dict[str, str], fds: Sequence[int]) -> bool:
         """Take in one of the messages of this start; whether it was the last one."""
         if fds:
             self.pidfd = fds[0]
-        self.is_born |= bool(message.get("is_born"))
+        self.has_started |= bool(message.get("has_started"))
         self.error = self.error or message.get("error")
         self.is_short |= bool(message.get("is_short"))
-        is_unborn = self.error is not None and not self.is_born
-        return is_unborn or (self.is_born and self.pidfd is not None)
+        has_failed = self.error is not None and not self.has_started
+        return has_failed or (self.has_started and self.pidfd is not None)
 
 
 def remove_folder(folder: Path) -> None:

@@ -166,7 +166,7 @@ class SupervisedKernel:
     async def open(self, *, seed: int) -> None:
         """Connect and seed. Raises SandboxError if the kernel does not answer."""
         loop = asyncio.get_running_loop()
-        self._process.watch(lambda: self._settle(None))
+        self._process.watch(lambda: self._resolve(None))
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 _, self._connection = await loop.create_unix_connection(
@@ -224,7 +224,7 @@ class SupervisedKernel:
         max_chars = 2 * self._limits.max_output_chars + self._limits.max_value_chars
         return KernelConnection(
             on_reply=self._on_reply,
-            on_lost=lambda: self._settle(None),
+            on_lost=lambda: self._resolve(None),
             max_reply_bytes=JSON_BYTES_PER_CHAR * max_chars + (1 << 16),
         )
 
@@ -236,7 +236,7 @@ class SupervisedKernel:
         assert self._connection is not None, "open first"
         assert self._pending is None, "one source at a time"
         if self._process.died.is_set() or self._connection.closed.is_set():
-            return Execution(status=await self._fate())
+            return Execution(status=await self._end_status())
         self._pending = asyncio.get_running_loop().create_future()
         if self._started.is_console:
             self._billed_cpu_s = self._process.cpu_s()
@@ -244,7 +244,7 @@ class SupervisedKernel:
             self._pending, self._process, self._limits, billed_cpu_s=self._billed_cpu_s
         )
         try:
-            return await self._judge(await self._exchange(mode, code), deadline)
+            return await self._execution(await self._exchange(mode, code), deadline)
         except BaseException:
             # The reply to this source would be taken for that to the next.
             self._kill()
@@ -268,11 +268,11 @@ class SupervisedKernel:
         except WireError:
             return None
 
-    async def _judge(self, reply: Reply | None, deadline: Deadline) -> Execution:
+    async def _execution(self, reply: Reply | None, deadline: Deadline) -> Execution:
         if reply is None:
-            status = await self._fate()
+            status = await self._end_status()
             return Execution(status=status, wall_ms=deadline.wall_ms(), cpu_ms=deadline.cpu_ms())
-        rendered = render(
+        output, is_truncated = render(
             reply.head,
             reply.tail,
             num_omitted=reply.num_omitted,
@@ -281,15 +281,15 @@ class SupervisedKernel:
         )
         return Execution(
             status=ExecStatus.TIMEOUT if deadline.has_passed else reply.status,
-            output=rendered.text,
+            output=output,
             error_type=reply.error_type,
             value=None if reply.value is None else clean(reply.value),
             wall_ms=deadline.wall_ms(),
             cpu_ms=deadline.cpu_ms(),
-            is_truncated=rendered.is_truncated,
+            is_truncated=is_truncated,
         )
 
-    async def _fate(self) -> ExecStatus:
+    async def _end_status(self) -> ExecStatus:
         """Return why there is no valid reply: the kernel ended, or is killed here.
 
         Raises SandboxError if its server ended.
@@ -302,7 +302,9 @@ class SupervisedKernel:
         if not self._process.died.is_set():
             self._kill()
             return ExecStatus.KILLED
-        if self._is_server_gone() or await _soon(self._is_server_gone):
+        if not self._is_server_gone():
+            await asyncio.sleep(0.003)  # two deaths may be seen in the wrong order
+        if self._is_server_gone():
             raise SandboxError("the fork server is gone, and this kernel with it")
         self._ended_as = ExecStatus.DIED
         return ExecStatus.DIED
@@ -314,18 +316,12 @@ class SupervisedKernel:
             if self._connection is not None:
                 self._connection.close()
             return
-        self._settle(body)
+        self._resolve(body)
 
-    def _settle(self, answer: bytes | None) -> None:
+    def _resolve(self, answer: bytes | None) -> None:
         if self._pending is not None and not self._pending.done():
             self._pending.set_result(answer)
 
     def _kill(self) -> None:
         self._ended_as = self._ended_as or ExecStatus.KILLED
         self._process.send_signal(signal.SIGKILL)
-
-
-async def _soon(claim: Callable[[], bool]) -> bool:
-    """`claim`, called after a moment: two deaths may be seen in the wrong order."""
-    await asyncio.sleep(0.003)
-    return claim()

@@ -17,11 +17,7 @@ from dataclasses import dataclass
 from repl_sandbox.sockets import SIZE_BYTES
 from repl_sandbox.types import ExecStatus, Limits
 
-STATUSES = {
-    "ok": ExecStatus.OK,
-    "incomplete": ExecStatus.INCOMPLETE,
-    "error": ExecStatus.ERROR,
-}
+STATUSES = {str(each): each for each in (ExecStatus.OK, ExecStatus.INCOMPLETE, ExecStatus.ERROR)}
 MAX_NAME_CHARS = 100
 MAX_COUNT = 1 << 40
 READ_BYTES = 1 << 14
@@ -134,11 +130,13 @@ def read_reply(body: bytes, *, number: int, limits: Limits) -> Reply:
         raise WireError("an error type that is no name")
     if (error_type is not None) != (status is ExecStatus.ERROR):
         raise WireError("an error without a name, or a name without an error")
+    if type(num_omitted) is not int or not 0 <= num_omitted <= MAX_COUNT:
+        raise WireError("what was left out is no count")
     return Reply(
         status=status,
         head=_text(head, "head", max_chars=limits.max_output_chars),
         tail=_text(tail, "tail", max_chars=limits.max_output_chars),
-        num_omitted=_count(num_omitted),
+        num_omitted=num_omitted,
         error_type=error_type,
         value=_optional_text(value, "value", max_chars=limits.max_value_chars),
     )
@@ -152,9 +150,3 @@ def _text(text: object, name: str, *, max_chars: int) -> str:
 
 def _optional_text(text: object, name: str, *, max_chars: int) -> str | None:
     return None if text is None else _text(text, name, max_chars=max_chars)
-
-
-def _count(count: object) -> int:
-    if type(count) is not int or not 0 <= count <= MAX_COUNT:
-        raise WireError("what was left out is no count")
-    return count

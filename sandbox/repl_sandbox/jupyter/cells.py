@@ -23,6 +23,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -78,12 +79,10 @@ class OwnLoop:
     def put_right(self) -> None:
         """Let the thread have a loop that is open and at rest."""
         asyncio.events._set_running_loop(None)
-        try:
+        # Of a policy of the cell's. With Python 3.12 a warning may be among them.
+        with suppress(Exception):
             if _rests(asyncio.get_event_loop()):
                 return
-        # Of a policy of the cell's. With Python 3.12 a warning may be among them.
-        except Exception:  # noqa: BLE001
-            pass
         # One for all cells: each holds three descriptors.
         if self._loop is None or not _rests(self._loop):
             self._loop = asyncio.new_event_loop()
@@ -102,24 +101,18 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
     implementation_version = "1"
     banner = f"repl-rl: a sealed IPython kernel, Python {platform.python_version()}"
     shell_class = traitlets.Type(SealedShell)
-    _execute_sleep = 0
-    shell_stream = traitlets.Any()
-    control_stream = traitlets.Any()
-    session = traitlets.Any()
-    iopub_socket = traitlets.Any()
-    turn = traitlets.Any()
+    turn: threading.RLock
     """Lock of whoever sends on iopub: an interrupt may find the main thread within it."""
-    loop = traitlets.Instance(OwnLoop, ())
-    spilt = traitlets.Any()
+    spilt: Callable[[], str]
     """Text that was written past the streams: see `capture.Spill`."""
-    out = traitlets.Any()
-    printed = traitlets.Any()
+    out: Printed
+    printed: SimpleQueue[Printed]
     """Streams with something to send. Its methods are C, which no interrupt divides."""
 
     def open(self, repl: Repl, *, key: bytes, is_sealed: bool, spilt: Callable[[], str]) -> None:
         """Call `Served.open`; output goes to iopub from here on."""
         super().open(repl, key=key, is_sealed=is_sealed, spilt=spilt)
-        self.turn, self.printed = threading.RLock(), SimpleQueue()
+        self.turn, self.printed, self.loop = threading.RLock(), SimpleQueue(), OwnLoop()
         self.iopub_socket = Shared(self.iopub_socket, self.turn)
         shell = self.shell
         sys.modules["__main__"] = shell.user_module
@@ -136,8 +129,8 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
             vars(tempfile)["mkdtemp"] = refuse_folder
         os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
         self.spilt = spilt
-        sys.stdout, sys.stderr = (Printed(self, name) for name in STREAMS)
-        self.out = sys.stdout
+        self.out, sys.stderr = (Printed(self, name) for name in STREAMS)
+        sys.stdout = self.out
         threading.Thread(target=self._flush_late, daemon=True, name="IOPub").start()
 
     def _flush_late(self) -> None:
@@ -204,7 +197,7 @@ class Printed(io.TextIOBase):
     def __init__(self, kernel: NotebookKernel, name: str) -> None:
         self._kernel = kernel
         self.name = name
-        self._kept: deque[str] = deque()
+        self._pending: deque[str] = deque()
 
     def writable(self) -> bool:
         return True
@@ -218,22 +211,22 @@ class Printed(io.TextIOBase):
     def write(self, text: str) -> int:
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        if not self._kept:
+        if not self._pending:
             self._kernel.printed.put(self)
-        self._kept.append(self._kernel.spilt() + text)
+        self._pending.append(self._kernel.spilt() + text)
         return len(text)
 
     def flush(self) -> None:
         kernel = self._kernel
         with kernel.turn:
-            kept = "".join(self._kept.popleft() for _ in range(len(self._kept)))
-            if kept:
+            text = "".join(self._pending.popleft() for _ in range(len(self._pending)))
+            if text:
                 # A message is UTF-8, which has no lone surrogates.
-                kept = kept.encode(self.encoding, self.errors).decode()
+                text = text.encode(self.encoding, self.errors).decode()
                 kernel.session.send(
                     kernel.iopub_socket,
                     "stream",
-                    {"name": self.name, "text": kept},
+                    {"name": self.name, "text": text},
                     parent=extract_header(kernel.get_parent("shell")),
                     ident=kernel._topic(f"stream.{self.name}"),
                 )

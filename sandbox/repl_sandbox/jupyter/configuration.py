@@ -5,8 +5,7 @@ Knows names and numbers. Does not know how a kernel is started.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self
 
@@ -42,22 +41,14 @@ class Configuration:
     """Most characters of one line's output. Cells print as much as they like."""
 
     @classmethod
-    def from_json(cls, value: object) -> Self:
-        """Read what `as_json` has made. Raises ValueError for anything else."""
-        return msgspec.convert(value, cls)
-
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        return cls.from_json(json.loads(text))
+    def from_json(cls, text: str) -> Self:
+        """Read the fields from JSON. Raises ValueError for anything else."""
+        return msgspec.json.decode(text, type=cls)
 
     def covers(self, other: Configuration) -> bool:
         """Return whether these kernels can stand in for those of `other`: more may be preloaded."""
         is_loaded = set(other.preload) <= set(self.preload)
         return is_loaded and replace(other, preload=self.preload) == self
-
-    def as_json(self) -> object:
-        """Return the settings as values of JSON."""
-        return asdict(self)
 
     def installed(self) -> tuple[str, ...]:
         """Return the installed ones of `packages`."""
@@ -107,8 +98,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory-mib", type=int)
 
 
-def configured(asked: argparse.Namespace) -> Configuration:
+def configuration_of(options: argparse.Namespace) -> Configuration:
     """Return the settings that the options give, and the usual where they say nothing."""
     names = {field.name for field in fields(Configuration)}
-    given = {name: value for name, value in vars(asked).items() if name in names}
+    given = {name: value for name, value in vars(options).items() if name in names}
     return Configuration(**{name: value for name, value in given.items() if value is not None})

@@ -40,13 +40,8 @@ TIMEOUT_S = 60.0
 def provide_fonts(runtime: Path, environment: Mapping[str, str]) -> Provision:
     """Return what IPython's kernels need for figures."""
     own = offer_fonts(runtime, environment)
-    variables = {VARIABLE: str(runtime / FOLDER)}
-    return Provision(shown=system_fonts(), own=own, environment=variables)
-
-
-def system_fonts() -> list[Path]:
-    """Return the folders in which Linux keeps fonts, beside those that matplotlib brings."""
-    return [path for path in SYSTEM_FONTS if path.is_dir()]
+    fonts = [path for path in SYSTEM_FONTS if path.is_dir()]
+    return Provision(readable=fonts, own=own, environment={VARIABLE: str(runtime / FOLDER)})
 
 
 def offer_fonts(runtime: Path, environment: Mapping[str, str]) -> list[Path]:
@@ -59,15 +54,15 @@ def offer_fonts(runtime: Path, environment: Mapping[str, str]) -> list[Path]:
     """
     if find_spec("matplotlib") is None:
         return []
-    kept = user_cache_path("repl-rl") / FOLDER
+    cache = user_cache_path("repl-rl") / FOLDER
     folder = runtime / FOLDER
     folder.mkdir()
     if os.geteuid() == 0:
         _open_to_all(folder)
         runtime.chmod(0o711)
-    if not any(kept.glob(LIST)):
-        _make_list(kept, environment)
-    for path in kept.glob(LIST):
+    if not any(cache.glob(LIST)):
+        _make_list(cache, environment)
+    for path in cache.glob(LIST):
         shutil.copyfile(path, folder / path.name)
         (folder / path.name).chmod(0o644)
     return [folder]
@@ -105,8 +100,8 @@ def address(folder: Path) -> dict[str, object]:
 
 def console_command(connection: Path) -> str:
     """The shell command by which a person attaches to the kernel of this file."""
-    found = shutil.which("jupyter")
-    is_ours = found is not None and Path(found).parent == Path(sys.executable).parent
+    executable = shutil.which("jupyter")
+    is_ours = executable is not None and Path(executable).parent == Path(sys.executable).parent
     # If no environment is activated, the console may lie beside this Python and not on PATH.
     client = "jupyter console" if is_ours else f"{_this_python()} -m jupyter_console"
     return f"{client} --existing {shlex.quote(str(connection))}"

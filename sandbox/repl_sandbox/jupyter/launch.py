@@ -26,8 +26,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from repl_sandbox.host.started_kernel import StartedKernel
-from repl_sandbox.jupyter.configuration import Configuration, add_options, configured
-from repl_sandbox.jupyter.resident_client import BIRTH_TIMEOUT_S, resident_kernel
+from repl_sandbox.jupyter.configuration import Configuration, add_options, configuration_of
+from repl_sandbox.jupyter.resident_client import KERNEL_TIMEOUT_S, resident_kernel
 from repl_sandbox.sockets import PORTS, STDIN, socket_path
 from repl_sandbox.types import SandboxError
 
@@ -55,14 +55,14 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Relay:
-    """Listens for one kernel, from before it is born until this process ends.
+    """Listens for one kernel, from before it is there until this process ends.
 
     By threads: an event loop takes longer to import than a resident server takes to make a kernel.
     """
 
     def __init__(self, connection: Connection) -> None:
         """Take clients at once. They wait for the kernel. OSError where the ports are taken."""
-        self._is_born = threading.Event()
+        self._has_started = threading.Event()
         self._folder = Path()
         for name, channel in PORTS.items():
             if channel != STDIN:  # nobody is asked for input
@@ -72,14 +72,14 @@ class Relay:
     def join(self, started: StartedKernel) -> None:
         """The kernel is there."""
         self._folder = started.folder
-        self._is_born.set()
+        self._has_started.set()
 
     def _accept(self, listener: socket.socket, channel: int) -> None:
         while True:
-            self._start(self._meet, accept(listener), channel)
+            self._start(self._relay, accept(listener), channel)
 
-    def _meet(self, outer: socket.socket, channel: int) -> None:
-        self._is_born.wait()
+    def _relay(self, outer: socket.socket, channel: int) -> None:
+        self._has_started.wait()
         inner = socket.socket(socket.AF_UNIX)
         with outer, inner, suppress(OSError):
             inner.connect(str(socket_path(self._folder, channel)))
@@ -130,7 +130,7 @@ def run(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     relay = Relay(connection)
-    with _born(configuration, connection.key.encode()) as started:
+    with _kernel(configuration, connection.key.encode()) as started:
         signal.signal(signal.SIGINT, lambda *_: started.send_signal(signal.SIGINT))
         relay.join(started)
         on_start()
@@ -140,7 +140,7 @@ def run(
 
 
 @contextmanager
-def _born(configuration: Configuration, key: bytes) -> Iterator[StartedKernel]:
+def _kernel(configuration: Configuration, key: bytes) -> Iterator[StartedKernel]:
     """A kernel of the resident server, or of a server of its own."""
     with resident_kernel(configuration, key) as started:
         if started is not None:
@@ -151,7 +151,7 @@ def _born(configuration: Configuration, key: bytes) -> Iterator[StartedKernel]:
     with Runner() as runner:
         link = runner.run(configuration.start_server())
         try:
-            yield runner.run(link.console(key=key, timeout_s=BIRTH_TIMEOUT_S))
+            yield runner.run(link.console(key=key, timeout_s=KERNEL_TIMEOUT_S))
         finally:
             runner.run(link.aclose())
 
@@ -166,11 +166,9 @@ def read_connection(file: Path) -> Connection:
         connection = msgspec.convert(fields, Connection)
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{file}: no connection file of Jupyter's: {error}") from None
-    encrypting = [name for name in sorted(fields) if name.startswith("curve_")]
-    if encrypting:
-        raise ValueError(
-            f"{file}: {', '.join(encrypting)}: this kernel does not encrypt (CurveZMQ)"
-        )
+    if encrypting := [name for name in sorted(fields) if name.startswith("curve_")]:
+        names = ", ".join(encrypting)
+        raise ValueError(f"{file}: {names}: this kernel does not encrypt (CurveZMQ)")
     return connection
 
 
@@ -180,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with open(options.report, "w", closefd=options.report != STDERR) as report:
         try:
             connection = read_connection(options.file)
-            configuration = options.configuration or configured(options)
+            configuration = options.configuration or configuration_of(options)
             run(connection, configuration, on_start=report.close)
         except (ValueError, OSError, SandboxError) as error:
             print(error, file=sys.stderr if report.closed else report)
@@ -194,7 +192,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--lines", action="store_true", help="the classic REPL, line by line")
     add_options(parser)
     parser.add_argument(
-        "--configuration", type=Configuration.from_text, help="all settings as JSON, for a program"
+        "--configuration", type=Configuration.from_json, help="all settings as JSON, for a program"
     )
     parser.add_argument(
         "--report",

@@ -13,7 +13,6 @@ import platform
 import signal
 from pathlib import Path
 
-import traitlets
 from ipykernel.kernelbase import Kernel
 
 from repl_sandbox.guest.repl import Answer
@@ -32,11 +31,6 @@ class ReplKernel(Served, Kernel):  # type: ignore[misc]  # ipykernel ships no ty
         "file_extension": ".py",
     }
     banner = "repl-rl: the classic Python REPL"
-    # By default ipykernel pauses before each reply, for the output of other threads.
-    _execute_sleep = 0
-    # ipykernel expects streams here. Raw sockets need no event loop.
-    shell_stream = traitlets.Any()
-    control_stream = traitlets.Any()
 
     def pre_handler_hook(self) -> None:
         """Do nothing: the REPL arms and disarms the interrupt itself."""
@@ -53,15 +47,17 @@ class ReplKernel(Served, Kernel):  # type: ignore[misc]  # ipykernel ships no ty
         answer = self.repl.run(code + "\n")
         if answer.status == "incomplete":
             answer = Answer(status="error", error_type="SyntaxError", head="incomplete input\n")
-        text = _shown(answer)
+        text = _rendered(answer)
         if text and not silent:
             stream = {"name": "stdout", "text": text}
             self.send_response(self.iopub_socket, "stream", stream)
-        content = _reply_content(answer) | {"execution_count": self.execution_count}
-        if answer.error_type and not silent:
-            error = {key: content[key] for key in ("ename", "evalue", "traceback")}
+        error: dict[str, object] = {}
+        if answer.error_type:
+            error = {"ename": answer.error_type, "evalue": "", "traceback": []}
+        if error and not silent:
             self.send_response(self.iopub_socket, "error", error)
-        return content
+        content = {"execution_count": self.execution_count, "user_expressions": {}, "payload": []}
+        return {"status": "error" if error else "ok", **content, **error}
 
     async def do_is_complete(self, code: str) -> dict[str, object]:
         """Report a block as open until a blank line, as in the REPL."""
@@ -73,20 +69,8 @@ def make_lines_kernel(_folder: Path) -> ReplKernel:
     return ReplKernel(log=logging.getLogger(__name__))
 
 
-def _shown(answer: Answer) -> str:
+def _rendered(answer: Answer) -> str:
     """The output as a person sees it. Where it was cut, it says how much is missing."""
     if not answer.num_omitted:
         return answer.head + answer.tail
     return f"{answer.head}\n... [{answer.num_omitted} characters omitted] ...\n{answer.tail}"
-
-
-def _reply_content(answer: Answer) -> dict[str, object]:
-    """The content of `execute_reply`, in Jupyter's fields."""
-    content: dict[str, object] = {
-        "status": "error" if answer.error_type else "ok",
-        "user_expressions": {},
-        "payload": [],
-    }
-    if answer.error_type:
-        content |= {"ename": answer.error_type, "evalue": "", "traceback": []}
-    return content

@@ -11,13 +11,14 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from repl_sandbox.host.started_kernel import StartedKernel
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 
-BIRTH_TIMEOUT_S = 20.0
+KERNEL_TIMEOUT_S = 20.0
 
 
 @contextmanager
@@ -31,18 +32,17 @@ def resident_kernel(configuration: Configuration, key: bytes) -> Iterator[Starte
         yield None
         return
     with connection:
-        request = {"configuration": configuration.as_json(), "key": key.decode()}
+        request = {"configuration": asdict(configuration), "key": key.decode()}
         try:
             connection.send(json.dumps(request).encode())
             packet, fds, *_ = socket.recv_fds(connection, MAX_PACKET_BYTES, 1)
         except OSError:
             fds = []
-        # Without a descriptor it is the reason why there is none: another server may have one.
-        yield _started(json.loads(packet)["folder"], key, fds[0]) if fds else None
-
-
-def _started(folder: str, key: bytes, pidfd: int) -> StartedKernel:
-    return StartedKernel(folder=Path(folder), key=key, pidfd=pidfd, is_console=True)
+        if not fds:  # the packet says why this server has none: another may
+            yield None
+            return
+        folder = Path(json.loads(packet)["folder"])
+        yield StartedKernel(folder=folder, key=key, pidfd=fds[0], is_console=True)
 
 
 def resident_address() -> Path:
@@ -55,7 +55,7 @@ def resident_address() -> Path:
 def connect(address: Path) -> socket.socket | None:
     """The end of a connection to the server that listens there; None if none of this user does."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection.settimeout(BIRTH_TIMEOUT_S)
+    connection.settimeout(KERNEL_TIMEOUT_S)
     try:
         connection.connect(str(address))
         if is_own(connection):

@@ -18,7 +18,6 @@ import asyncio
 import errno
 import json
 import os
-import re
 import signal
 import socket
 import sys
@@ -27,12 +26,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 from repl_sandbox.host.fork_server_client import ForkServerClient
 from repl_sandbox.host.started_kernel import StartedKernel
-from repl_sandbox.jupyter.configuration import Configuration, add_options, configured
+from repl_sandbox.jupyter.configuration import Configuration, add_options, configuration_of
 from repl_sandbox.jupyter.resident_client import (
-    BIRTH_TIMEOUT_S,
+    KERNEL_TIMEOUT_S,
     connect,
     is_own,
     resident_address,
@@ -47,8 +49,6 @@ LOOK_AGAIN_S = 0.5
 END_TIMEOUT_S = 5.0
 BUSY = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
 """Too many clients at once, or one that has left: others wait until there is room."""
-KEY = re.compile("[ -~]{1,256}")
-MAX_SHOWN_BYTES = 60
 
 OnWarm = Callable[[Walls | None], None]
 """Called with the walls in force, as soon as there are kernels with all that is preloaded."""
@@ -109,7 +109,7 @@ class Resident:
                     return
                 packet = await loop.sock_recv(connection, MAX_PACKET_BYTES)
                 if packet:
-                    started = await self._kernel(*read_request(packet))
+                    started = await self._kernel(read_request(packet))
                     try:
                         answer = json.dumps({"folder": str(started.folder)}).encode()
                         socket.send_fds(connection, [answer], [started.pidfd])
@@ -122,35 +122,39 @@ class Resident:
             except OSError:
                 pass  # it hung up
 
-    async def _kernel(self, requested: Configuration, key: bytes) -> StartedKernel:
-        """Kernel whose messages `key` signs. SandboxError if there is none of this kind."""
-        if not self._configuration.covers(requested):
+    async def _kernel(self, request: Request) -> StartedKernel:
+        """Kernel that was asked for. SandboxError if there is none of this kind."""
+        if not self._configuration.covers(request.configuration):
             raise SandboxError("this server has no such kernels")
         if self._link is None:
             raise SandboxError("this server is still preloading")
         async with self._turn:
-            self._link.order(key=key, is_console=True)
+            self._link.order(key=request.key.encode(), is_console=True)
             while True:
-                started = await self._link.next_kernel(timeout_s=BIRTH_TIMEOUT_S, is_console=True)
-                if started.key == key:
+                started = await self._link.next_kernel(timeout_s=KERNEL_TIMEOUT_S, is_console=True)
+                if started.key == request.key.encode():
                     return started
                 await end(started)  # it came after whoever had asked for it was gone
 
 
-def read_request(packet: bytes) -> tuple[Configuration, bytes]:
-    """The kind of kernel that a client wants, and its key. ValueError for anything else."""
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Kernel that a client asks for."""
+
+    configuration: Configuration
+    key: Annotated[str, msgspec.Meta(pattern=r"^[ -~]{1,256}\Z")]
+    """Key that signs its messages."""
+
+
+def read_request(packet: bytes) -> Request:
+    """Read the one packet that a client sends. ValueError for anything else."""
     try:
-        request = json.loads(packet)
-        if set(request) == {"configuration", "key"} and KEY.fullmatch(request["key"]):
-            return Configuration.from_json(request["configuration"]), request["key"].encode()
-    # RecursionError: brackets in brackets. TypeError: values of another type.
-    except (ValueError, RecursionError, TypeError):
-        pass
-    shown = packet[:MAX_SHOWN_BYTES].decode("ascii", "backslashreplace")
-    raise ValueError(
-        f"a request that is not understood: {shown}; expected a `configuration` of kernels with "
-        "the fields and types of this version, and a `key` of 1 to 256 printable characters"
-    )
+        return msgspec.json.decode(packet, type=Request)
+    # RecursionError: brackets in brackets.
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"a request that is not understood: {error}; expected a `configuration` with the "
+            "fields and types of this version, and a `key` of 1 to 256 printable characters"
+        ) from None
 
 
 def open_listener(address: Path) -> socket.socket:
@@ -162,8 +166,8 @@ def open_listener(address: Path) -> socket.socket:
         return socket.socket(fileno=FIRST_PASSED_FD)
     folder = address.parent
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.stat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+    status = folder.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise SettingError(f"{folder}: others may write there; expected a folder of your own")
     other = connect(address)
     if other is not None:
@@ -207,30 +211,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit codes: 0 it was ended by SIGINT or SIGTERM, 2 there can be no such kernels."""
     parser = argparse.ArgumentParser(prog="repl_sandbox.jupyter.serve", description=__doc__)
     add_options(parser)
-    asked = parser.parse_args(arguments)
-    configuration = configured(asked)
-    if asked.preload is None:
+    options = parser.parse_args(arguments)
+    configuration = configuration_of(options)
+    if options.preload is None:
         configuration = replace(configuration, preload=configuration.installed())
-    try:
-        asyncio.run(_serve(configuration))
-    except asyncio.CancelledError:
-        return 0
-    except SandboxError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    return 0
-
-
-async def _serve(configuration: Configuration) -> None:
-    task = asyncio.current_task()
-    assert task is not None
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
 
     def say(walls: Walls | None) -> None:
         sys.stderr.write(f"kernels: {walls}\n")
 
-    await serve(configuration, on_warm=say)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        asyncio.run(serve(configuration, on_warm=say))
+    except KeyboardInterrupt:
+        return 0
+    except SandboxError as error:
+        sys.stderr.write(f"{error}\n")
+    return 2
 
 
 if __name__ == "__main__":

@@ -39,10 +39,13 @@ class Served(Endpoint):
     sockets."""
 
     # Any: the base classes are untyped.
-    session: Any
-    shell_stream: Any
-    control_stream: Any
-    iopub_socket: Any
+    session: Any = None
+    # ipykernel has streams here. Raw sockets need no event loop.
+    shell_stream: Any = None
+    control_stream: Any = None
+    iopub_socket: Any = None
+    # By default ipykernel pauses before each reply, for the output of other threads.
+    _execute_sleep = 0
     dispatch_shell: Any
     process_control: Any
     shell_handlers: dict[str, Any]

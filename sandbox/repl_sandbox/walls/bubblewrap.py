@@ -29,13 +29,13 @@ def wrap(
     program: Sequence[str],
     *,
     bwrap: str,
-    shown: Sequence[Path],
+    visible: Sequence[Path],
     covered: Sequence[Path],
     writable: Path,
 ) -> list[str]:
-    """The command that runs `program` where nothing but `shown` and `writable` exists.
+    """The command that runs `program` where nothing but `visible` and `writable` exists.
 
-    covered: folders below those in `shown` that are to look empty.
+    covered: folders below those in `visible` that are to look empty.
     """
     is_root = os.geteuid() == 0
     capabilities = CAPABILITIES + (ROOT_CAPABILITIES if is_root else ())
@@ -49,13 +49,13 @@ def wrap(
         options += ["--cap-add", capability]
     # Folders that bubblewrap makes by itself are closed to the users that kernels become.
     open_folder, empty = ["--perms", "0755", "--dir"], ["--perms", "0755", "--tmpfs"]
-    made = {folder: [*open_folder, str(folder)] for folder in _parents([*shown, writable])}
-    made |= {path: ["--ro-bind", str(path), str(path)] for path in shown}
-    made |= {folder: [*empty, str(folder)] for folder in covered}
-    made[writable] = ["--bind", str(writable), str(writable)]
+    mounts = {folder: [*open_folder, str(folder)] for folder in _parents([*visible, writable])}
+    mounts |= {path: ["--ro-bind", str(path), str(path)] for path in visible}
+    mounts |= {folder: [*empty, str(folder)] for folder in covered}
+    mounts[writable] = ["--bind", str(writable), str(writable)]
     # A folder comes before what lies in it, also where one of the two covers the other.
-    for path in sorted(made):
-        options += made[path]
+    for path in sorted(mounts):
+        options += mounts[path]
     for device in DEVICES:
         options += ["--dev-bind", device, device]
     options += ["--proc", "/proc"]

@@ -13,10 +13,9 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import resource
 import signal
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -58,13 +57,15 @@ class Confinement:
 
     def __init__(self, readable: Sequence[str], *, has_namespaces: bool, uid_slot: int) -> None:
         paths = list(map(Path, readable))
-        self._ruleset = landlock.make_ruleset(paths)
+        self.ruleset = landlock.make_ruleset(paths)
+        """The one descriptor that a child needs for `enter`, which closes it."""
+        self.has_namespaces = has_namespaces
         self._namespace = (
             os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC) if has_namespaces else None
         )
         if self._namespace is not None:
             _check(_LIBC.unshare(CLONE_NEWPID), "unshare")
-            self._return()
+            self._return_to_own_namespace()
         # Each kernel is process 1 of its namespace, so these fit all.
         self._filters = (
             [make_filter(own_pid=1, has_zmq=has_zmq) for has_zmq in (False, True)]
@@ -75,15 +76,6 @@ class Confinement:
         self._uids = uids(uid_slot) if is_open else range(0)
         self._num_forks = 0
 
-    @property
-    def kept_fd(self) -> int:
-        """The one descriptor that a child needs for `enter`, which closes it."""
-        return self._ruleset
-
-    @property
-    def has_namespaces(self) -> bool:
-        return self._namespace is not None
-
     def fork(self) -> int:
         """`os.fork`, into a PID namespace of the child's own if there are namespaces."""
         self._num_forks += 1
@@ -93,10 +85,10 @@ class Confinement:
         try:
             pid = os.fork()
         except OSError:
-            self._return()
+            self._return_to_own_namespace()
             raise
         if pid:
-            self._return()
+            self._return_to_own_namespace()
         return pid
 
     def enter(self) -> None:
@@ -107,7 +99,7 @@ class Confinement:
             os.setgroups([])
             os.setresgid(uid, uid, uid)
             os.setresuid(uid, uid, uid)
-        _give_up(self._ruleset)
+        _give_up(self.ruleset)
         # Linux forgets this signal when credentials change.
         parent = os.getppid()
         _LIBC.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
@@ -122,7 +114,7 @@ class Confinement:
             else make_filter(own_pid=os.getpid(), has_zmq=has_zmq)
         )
 
-    def _return(self) -> None:
+    def _return_to_own_namespace(self) -> None:
         """Let the next child that is not a kernel be born in our own namespace."""
         assert self._namespace is not None
         _check(_LIBC.setns(self._namespace, CLONE_NEWPID), "setns")
@@ -155,12 +147,6 @@ def make_filter(*, own_pid: int, has_zmq: bool = False) -> bytes:
     return seccomp.make_filter(platform.machine(), own_pid=own_pid, has_zmq=has_zmq)
 
 
-def limit(ceilings: Mapping[int, int]) -> None:
-    """Set resource limits, soft and hard, by the numbers of `resource`."""
-    for which, ceiling in ceilings.items():
-        resource.setrlimit(which, (ceiling, ceiling))
-
-
 def missing() -> str | None:
     """Name what this machine lacks for any wall at all, in a few words; None if nothing."""
     if not seccomp.is_available():
@@ -189,8 +175,8 @@ def uids(slot: int) -> range:
     Empty without the capabilities to change users, which root in a container may lack.
     """
     status = Path("/proc/self/status").read_text()
-    held = int(status.partition("CapEff:")[2].split()[0], 16)
-    if held & CAPABILITIES_TO_CHANGE != CAPABILITIES_TO_CHANGE:
+    effective = int(status.partition("CapEff:")[2].split()[0], 16)
+    if effective & CAPABILITIES_TO_CHANGE != CAPABILITIES_TO_CHANGE:
         return range(0)
     lines = Path("/proc/self/uid_map").read_text().splitlines()
     starts = [(int(line.split()[0]), int(line.split()[2])) for line in lines]

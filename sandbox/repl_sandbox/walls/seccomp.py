@@ -64,12 +64,12 @@ def install(program: bytes) -> None:
 
     The caller has set `no_new_privs`. OSError if Linux refuses the program or a thread.
     """
-    kept = ctypes.create_string_buffer(program, len(program))
+    instructions = ctypes.create_string_buffer(program, len(program))
     # struct sock_fprog: the number of instructions and where they are.
-    where = struct.pack("HP", len(program) // INSTRUCTION.size, ctypes.addressof(kept))
+    fprog = struct.pack("HP", len(program) // INSTRUCTION.size, ctypes.addressof(instructions))
     number = SYS_SECCOMP[os.uname().machine]
     # Threads of a console exist already. With ctypes, a line could run its code in one of them.
-    thread = call(number, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, where)
+    thread = call(number, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, fprog)
     if thread != 0:
         raise OSError(errno.EBUSY, f"thread {thread} is bound by another filter")
 

@@ -189,15 +189,12 @@ FCNTLS = (
     fcntl.F_DUPFD,
     fcntl.F_DUPFD_CLOEXEC,
 )
-SOCKET_OPTIONS = tuple(
-    int(option)
-    for option in (
-        socket.SO_ACCEPTCONN,
-        socket.SO_DOMAIN,
-        socket.SO_ERROR,
-        socket.SO_PROTOCOL,
-        socket.SO_TYPE,
-    )
+SOCKET_OPTIONS = (
+    socket.SO_ACCEPTCONN,
+    socket.SO_DOMAIN,
+    socket.SO_ERROR,
+    socket.SO_PROTOCOL,
+    socket.SO_TYPE,
 )
 # WAIT, WAKE, REQUEUE, CMP_REQUEUE, WAKE_OP, WAIT_BITSET, WAKE_BITSET; waits also by the clock.
 # Not those with an owner, which show whether a process of a number exists.

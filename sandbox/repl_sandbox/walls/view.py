@@ -20,7 +20,7 @@ import sys
 import sysconfig
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from importlib.machinery import ModuleSpec, PathFinder, all_suffixes
+from importlib.machinery import PathFinder, all_suffixes
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -66,8 +66,10 @@ def readable_paths(preload: Sequence[str], needs: Sequence[str] = ()) -> tuple[P
             f"install it for {sys.executable}"
         )
     ours = _interpreter()
+    # In a virtual environment `platstdlib` has a path in the environment, which does not exist.
+    base = {"platbase": sys.base_exec_prefix}
     for scheme in ("stdlib", "platstdlib"):
-        ours += standard_library(_python_folder(scheme))
+        ours += standard_library(Path(sysconfig.get_path(scheme, vars=base)))
     ours += package_paths(preload, search, needs)
     systems = libraries(_library_folders(), users=ours)
     return prune([*ours, *systems, *map(Path, SYSTEM_FILES)])
@@ -101,7 +103,8 @@ def as_mounts(paths: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]
         if len(named) < MANY:
             continue
         others = set(folder.iterdir()) - named
-        if len(others) < len(named) and all(map(_is_folder, others)):
+        are_folders = all(each.is_dir() and not each.is_symlink() for each in others)
+        if are_folders and len(others) < len(named):
             shown = shown - named | {folder}
             covered |= others
     return tuple(sorted(shown)), tuple(sorted(covered - shown))
@@ -129,10 +132,10 @@ def libraries(folders: Sequence[Path], *, users: Sequence[Path]) -> list[Path]:
     """
     mixed = [folder for folder in folders if holds_packages(folder)]
     distinct = {folder.resolve(): folder for folder in reversed(mixed)}
-    found = [library for folder in distinct.values() for library in folder.glob("*.so*")]
-    if len(found) > MANY:
-        found = _needed(found, users)
-    return [*(folder for folder in folders if folder not in mixed), *found]
+    files = [library for folder in distinct.values() for library in folder.glob("*.so*")]
+    if len(files) > MANY:
+        files = _needed(files, users)
+    return [*(folder for folder in folders if folder not in mixed), *files]
 
 
 def package_paths(
@@ -142,24 +145,19 @@ def package_paths(
 
     A module that can be found, but is not installed there, is represented by its source.
     """
-    wanted = [found for name in needs if (found := find(name, search))]
+    roots = [owner for name in needs if (owner := find(name, search))]
     paths: list[Path] = []
     for module in preload:
         owners, sources = origins(module, search)
-        wanted += owners
+        roots += owners
         paths += sources
-    return paths + [path for each in closure(wanted, search) for path in entries(each)]
+    return paths + [path for each in closure(roots, search) for path in entries(each)]
 
 
 def _interpreter() -> list[Path]:
     executable = Path(sys.executable)
     settings = [folder / "pyvenv.cfg" for folder in list(executable.parents)[:2]]
     return [executable, executable.resolve(), *settings]
-
-
-def _python_folder(scheme: str) -> Path:
-    # In a virtual environment `platstdlib` has a path in the environment, which does not exist.
-    return Path(sysconfig.get_path(scheme, vars={"platbase": sys.base_exec_prefix}))
 
 
 def _library_folders() -> list[Path]:
@@ -169,13 +167,13 @@ def _library_folders() -> list[Path]:
     return [Path(folder) for folder in dict.fromkeys(folders)]
 
 
-def _needed(found: Sequence[Path], users: Sequence[Path]) -> list[Path]:
-    """The libraries of `found` whose names stand in a program among `users`, or in one of these.
+def _needed(files: Sequence[Path], users: Sequence[Path]) -> list[Path]:
+    """The libraries of `files` whose names stand in a program among `users`, or in one of these.
 
     A program holds the names of libraries that it is linked to, and of those it may open later.
     """
     unmet: dict[str, list[Path]] = defaultdict(list)
-    for library in found:
+    for library in files:
         unmet[library.name].append(library)
     needed: list[Path] = []
     todo = [program for user in users for program in _programs(user)]
@@ -192,10 +190,6 @@ def _programs(path: Path) -> Iterator[Path]:
         yield from (library for library in path.rglob("*.so*") if library.is_file())
     elif path.suffix != ".py" and path.is_file():
         yield path
-
-
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
 
 
 def installed(search: Sequence[Path], name: str | None = None) -> Iterable[Distribution]:
@@ -225,14 +219,14 @@ def origins(module: str, search: Sequence[Path]) -> tuple[list[Distribution], li
             f"preload {module!r}: kernels may not read the project that runs them; "
             "expected a package for the lines that run in kernels, so leave this one out"
         )
-    return _select(search, lambda found: _is_editable(found, sources)), sources
+    return _select(search, lambda each: _is_editable(each, sources)), sources
 
 
-def closure(wanted: Iterable[Distribution], search: Sequence[Path]) -> Iterable[Distribution]:
-    """`wanted` and all that they require on this machine, as far as it is installed."""
-    owners = {canonicalize_name(_name(distribution)): distribution for distribution in wanted}
+def closure(roots: Iterable[Distribution], search: Sequence[Path]) -> Iterable[Distribution]:
+    """`roots` and all that they require on this machine, as far as it is installed."""
+    owners = {canonicalize_name(_name(distribution)): distribution for distribution in roots}
     todo, done = [(name, "") for name in owners], set()
-    found: dict[str, Distribution] = {}
+    owned: dict[str, Distribution] = {}
     while todo:
         name, extra = step = todo.pop()
         if step in done or name == OWN_DISTRIBUTION:
@@ -241,13 +235,13 @@ def closure(wanted: Iterable[Distribution], search: Sequence[Path]) -> Iterable[
         distribution = owners.get(name) or find(name, search)
         if distribution is None:
             continue
-        found[name] = distribution
+        owned[name] = distribution
         for text in distribution.requires or ():
             required = Requirement(text)
             if required.marker is None or required.marker.evaluate({"extra": extra}):
                 extras = ("", *required.extras)
                 todo += [(canonicalize_name(required.name), each) for each in extras]
-    return found.values()
+    return owned.values()
 
 
 def entries(distribution: Distribution) -> list[Path]:
@@ -261,13 +255,11 @@ def entries(distribution: Distribution) -> list[Path]:
     return [folder / own for own in {_outermost(file, packages) for file in files}]
 
 
-def _select(
-    search: Sequence[Path], is_wanted: Callable[[Distribution], bool]
-) -> list[Distribution]:
-    """The distributions for which `is_wanted` holds."""
+def _select(search: Sequence[Path], matches: Callable[[Distribution], bool]) -> list[Distribution]:
+    """The distributions for which `matches` holds."""
     # Names are parsed out of metadata, half a millisecond each: only those of wanted ones are.
-    wanted = filter(is_wanted, installed(search))
-    return list(filter(is_wanted, (find(_name(each), search) or each for each in wanted)))
+    matching = filter(matches, installed(search))
+    return list(filter(matches, (find(_name(each), search) or each for each in matching)))
 
 
 def _owners(module: str, search: Sequence[Path]) -> list[Distribution]:
@@ -348,13 +340,8 @@ def _sources(module: str) -> list[Path]:
             f"preload {module!r}: no such module; expected one that {sys.executable} can import, "
             "such as 'sympy', so correct the name or install it there"
         )
-    return _locations(outermost)
-
-
-def _locations(spec: ModuleSpec) -> list[Path]:
-    if spec.submodule_search_locations:
-        return [Path(folder) for folder in spec.submodule_search_locations]
-    return [Path(spec.origin)] if spec.origin else []
+    folders: Sequence[str | None] = outermost.submodule_search_locations or [outermost.origin]
+    return [Path(folder) for folder in folders if folder]
 
 
 def _is_editable(distribution: Distribution, sources: Sequence[Path]) -> bool:
