@@ -26,7 +26,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Genera
 
 from repl_rl.base.disk import written_aside
 from repl_rl.base.plugins import resolve_model
-from repl_rl.config.sections import USUAL_MICRO_BATCH, GRPOConfig, LoraConfig, RunOn
+from repl_rl.config.sections import USUAL_MICRO_BATCH, LoraConfig, RunOn
 from repl_rl.errors import ConfigError
 from repl_rl.models.gguf import model_folder
 from repl_rl.models.policy import Policy
@@ -115,14 +115,6 @@ class LoadedModel(ModelFiles):
     """True where an update makes activations again: see `grpo.gradient_checkpointing`."""
     micro_batch_size: int = USUAL_MICRO_BATCH
     """Trajectories per forward and backward at most: see `grpo.micro_batch_size`."""
-
-    def chosen(self, grpo: GRPOConfig) -> GRPOConfig:
-        """`grpo` with what was left to this machine."""
-        return replace(
-            grpo,
-            gradient_checkpointing=self.recomputes,
-            micro_batch_size=self.micro_batch_size,
-        )
 
     def save(self, folder: Path, *, is_merged: bool = False) -> None:
         """Write model and tokenizer, whole or not at all; what was there is replaced.

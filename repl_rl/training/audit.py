@@ -115,16 +115,10 @@ class Counts:
 
     def findings(self, *, is_exact: bool) -> Iterator[Finding]:
         """A finding for each count, and whether it passed."""
-        yield Finding(
-            name="drifted tokens",
-            text=f"{self.drifted} of {self.sampled:,} sampled in {self.trajectories} trajectories",
-            passed=not self.drifted,
-        )
-        yield Finding(
-            name="mask disagreements",
-            text=str(self.mask_disagreements),
-            passed=not self.mask_disagreements,
-        )
+        drifted = f"{self.drifted} of {self.sampled:,} sampled in {self.trajectories} trajectories"
+        yield Finding(name="drifted tokens", text=drifted, passed=not self.drifted)
+        disagree = self.mask_disagreements
+        yield Finding(name="mask disagreements", text=str(disagree), passed=not disagree)
         for name, misread, count in (
             ("misread lines", self.misread_lines, self.lines),
             ("misread observations", self.misread_observations, self.observations),

@@ -24,20 +24,10 @@ from repl_rl.progress import Progress, Update
 from repl_rl.records import Attempt, Problem, Scored, Split, Trajectory, Verdict
 from repl_rl.rollout.plan import Plan
 from repl_rl.rollout.scoring import open_unscored
-from repl_rl.runs.folder import evaluation_name
+from repl_rl.runs import folder, summary, trajectory_file
 from repl_rl.runs.rollout_metrics import habits
 from repl_rl.runs.sink import Sink
-from repl_rl.runs.summary import (
-    NO_BASELINES,
-    Baselines,
-    Rate,
-    is_solved,
-    rate_of,
-    rates_by,
-    ungraded_warning,
-)
-from repl_rl.runs.trajectory_file import read_trajectories
-from repl_rl.tasks.base import Task
+from repl_rl.tasks.base import Task, baselines_of
 from repl_rl.training.runtime import Runtime, open_runtime
 
 NOT_MEASURED = "not measured"
@@ -48,9 +38,9 @@ NOT_MEASURED = "not measured"
 class Report:
     """The result of an evaluation. An ungraded answer counts as not solved."""
 
-    all: Rate
-    by_family: Mapping[str, Rate]
-    by_tier: Mapping[str, Rate]
+    all: summary.Rate
+    by_family: Mapping[str, summary.Rate]
+    by_tier: Mapping[str, summary.Rate]
     habits: Mapping[str, float]
     """Use of the REPL, by names of metrics."""
 
@@ -59,7 +49,7 @@ class Report:
         return self.all.rate
 
     @property
-    def rows(self) -> dict[str, Rate]:
+    def rows(self) -> dict[str, summary.Rate]:
         """The rate in all, of each family and of each tier, by its name in a table."""
         tiers = {f"tier {name}": rate for name, rate in self.by_tier.items()}
         return {"all": self.all, **self.by_family, **tiers}
@@ -132,7 +122,7 @@ def run_counted(
     def hear(scored: Scored) -> None:
         on_scored(scored)
         counts.num_scored += 1
-        counts.num_solved += is_solved(scored)
+        counts.num_solved += summary.is_solved(scored)
         update(counts.num_scored, counts.note, counts.total)
 
     def counted(more: More, so_far: Trajectory) -> Sequence[Attempt]:
@@ -174,18 +164,18 @@ class _Counts:
 
 def warn_of_ungraded(scored: Sequence[Scored], progress: Progress) -> bool:
     """Warn if more than a few could not be graded. Returns whether it did."""
-    warning = ungraded_warning(scored)
+    warning = summary.ungraded_warning(scored)
     if warning is not None:
         progress.warn(warning)
     return warning is not None
 
 
-def report(scored: Sequence[Scored], baselines: Baselines = NO_BASELINES) -> Report:
+def report(scored: Sequence[Scored], baselines: summary.Baselines = summary.NO_BASELINES) -> Report:
     """Count what was solved of these, one at least, beside what others solve of such problems."""
     return Report(
-        all=rate_of(scored, baselines),
-        by_family=rates_by(scored, "family", baselines),
-        by_tier=rates_by(scored, "tier", baselines),
+        all=summary.rate_of(scored, baselines),
+        by_family=summary.rates_by(scored, "family", baselines),
+        by_tier=summary.rates_by(scored, "tier", baselines),
         habits=habits(scored),
     )
 
@@ -210,7 +200,6 @@ class HeldOut:
     """Rates on record, by their steps."""
     keep_best: Callable[[], None] | None = None
     """Called after each measurement that beats all earlier ones, the weights of the start apart."""
-    baselines: Baselines = field(default_factory=dict)
 
     def measure(self, step: int) -> Report | None:
         """The solve rate after so many updates, one trajectory for each problem.
@@ -220,14 +209,15 @@ class HeldOut:
         """
         if not self.attempts:
             return None
-        name = evaluation_name(step)
+        name = folder.evaluation_name(step)
         if step not in self.rates:
             scored = self._sample(step, name)
         elif self.sink is not None and (file := self.sink.folder.trajectories(name)).exists():
-            scored = list(read_trajectories(file))
+            scored = list(trajectory_file.read_trajectories(file))
         else:
             scored = []
-        return self.runtime.ranks.from_first(report(scored, self.baselines) if scored else None)
+        baselines = baselines_of(self.runtime.plan.task)
+        return self.runtime.ranks.from_first(report(scored, baselines) if scored else None)
 
     def _sample(self, step: int, name: str) -> list[Scored]:
         """The rows of all ranks, for the first one."""
@@ -247,7 +237,8 @@ class HeldOut:
         """The weights are kept first: once the row is there, the measurement is not made again."""
         warn_of_ungraded(scored, self.progress)
         found = report(scored)
-        if self.keep_best is not None and self._is_best(step, found.rate):
+        earlier = [rate for at, rate in self.rates.items() if at > 0]
+        if self.keep_best is not None and step > 0 and found.rate > max(earlier, default=-1.0):
             self.keep_best()
         self.rates[step] = found.rate
         sink.write(
@@ -260,9 +251,6 @@ class HeldOut:
                 "eval_runtime": seconds,
             },
         )
-
-    def _is_best(self, step: int, rate: float) -> bool:
-        return step > 0 and all(rate > found for at, found in self.rates.items() if at > 0)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -22,9 +22,7 @@ from repl_rl.progress import Progress
 from repl_rl.records import Attempt, Problem, Scored, Split, StopReason, Trajectory
 from repl_rl.rollout.plan import Plan
 from repl_rl.rollout.scripts import ScriptSampler, Written, fixed_script
-from repl_rl.runs.run_files import files
-from repl_rl.runs.summary import is_solved
-from repl_rl.runs.trajectory_file import read_trajectories
+from repl_rl.runs import run_files, summary, trajectory_file
 from repl_rl.tasks.base import DemonstrableTask, Script, Task, make_prompt
 from repl_rl.tasks.data.task import DataTask
 from repl_rl.training.runtime import Runtime
@@ -131,7 +129,7 @@ class Gathering:
             reason = "cut off"
         elif keep != "all" and stop is not StopReason.SUBMITTED:
             reason = "not submitted"
-        elif keep == "solved" and not is_solved(scored):
+        elif keep == "solved" and not summary.is_solved(scored):
             reason = "unsolved"
         else:
             return True
@@ -158,7 +156,7 @@ class Gathering:
     def _read(self, path: Path) -> None:
         """The solved trajectories of a run: as they stand, or run again in this model's tokens."""
         others = list[Scored]()
-        for scored in (one for file in files(path) for one in self._solved_in(file)):
+        for scored in (one for file in run_files.files(path) for one in self._solved_in(file)):
             if self._has_same_ids(scored):
                 self._lessons.add(str(path), [scored])
             else:
@@ -172,16 +170,16 @@ class Gathering:
                 strip_line(line.source) for line in others[attempt.group_index].trajectory.lines
             ),
         )
-        is_same = [is_solved(scored) for scored in again]
+        is_same = [summary.is_solved(scored) for scored in again]
         self._lessons.left_out["not solved again"] += len(is_same) - sum(is_same)
         self._lessons.add(str(path), itertools.compress(again, is_same))
 
     def _solved_in(self, file: Path) -> Iterable[Scored]:
         is_measured = file.stem.partition("-")[0] in _MEASURED
-        for scored in read_trajectories(file):
+        for scored in trajectory_file.read_trajectories(file):
             if is_measured or scored.problem.statement in self._held_out:
                 self._lessons.left_out["held out"] += 1
-            elif is_solved(scored):
+            elif summary.is_solved(scored):
                 yield scored
             else:
                 self._lessons.left_out["unsolved"] += 1
@@ -228,7 +226,7 @@ class Gathering:
         with self._progress.bar(f"running {name}", len(attempts)) as update:
 
             def hear(scored: Scored) -> None:
-                counts[is_solved(scored)] += 1
+                counts[summary.is_solved(scored)] += 1
                 update(counts.total(), f"{counts[True]} solved")
 
             return self._runtime.sampling_by(sampler).run(attempts, on_scored=hear)
@@ -281,7 +279,7 @@ def _rows(task: Task, split: Split) -> dict[str, Problem]:
 
 def _check_answer(written: Written, found: Scored) -> None:
     """ConfigError, with file and line, where a row's known answer is not the one by hand."""
-    if found.verdict is not None and not is_solved(found):
+    if found.verdict is not None and not summary.is_solved(found):
         word, where = found.verdict.kind.word, written.lines[-1].place
         raise ConfigError(
             f"{where}: {found.trajectory.submission} is {word} by the answer of "

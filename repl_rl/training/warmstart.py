@@ -34,7 +34,6 @@ from repl_rl.runs.folder import (
     write_record,
 )
 from repl_rl.runs.sink import Sink
-from repl_rl.tasks.base import baselines_of
 from repl_rl.training.evaluate import NOT_MEASURED, HeldOut, Report, held_out_attempts
 from repl_rl.training.lessons import Gathering, Lessons, name_held_out
 from repl_rl.training.runtime import estimate, open_runtime
@@ -137,13 +136,7 @@ def warm_start(plan: Plan, path: Path, progress: Progress, sources: Sources) -> 
         say_runtime(runtime, progress)
         progress.say(f"shown: {lessons}")
         with runtime.sink(folder, progress) as sink:
-            measured = partial(
-                HeldOut,
-                runtime=runtime,
-                progress=progress,
-                sink=sink,
-                baselines=baselines_of(plan.task),
-            )
+            measured = partial(HeldOut, runtime=runtime, progress=progress, sink=sink)
             before = measured(attempts=held_out[: plan.warmstart.problems_before]).measure(0)
             progress.say(f"held-out before: {about(before)}")
             runtime.sleep()
