@@ -147,16 +147,19 @@ class Runtime:
         """Call `engines.sync`. Of ranks that share servers, the first one gives the weights to them
         and checks them for all.
         """
-        engine, sampling, ranks = self.engine, self.plan.sampling, self.ranks
+        sampling, ranks = self.plan.sampling, self.ranks
         make = partial(
             sync,
-            engine,
+            self.engine,
             self.loaded,
             self._probe,
             version=version,
             temperature=sampling.temperature,
             timeout_s=sampling.engine_timeout_s,
         )
+        engine: Engine = self.engine
+        while isinstance(engine, EngineWrapper):
+            engine = engine.engine
         if not (ranks.are_several and isinstance(engine, SharedEngine)):
             return self._run(make())
         gap = self._run(make()) if ranks.is_first else 0.0
