@@ -31,11 +31,12 @@ class ScriptedEngine:
         written = self._codec.encode(self._write(self._codec.decode(ids[self._num_seen :])))
         if not written or written[-1] not in self._codec.newline_ids:
             written.append(min(self._codec.eos_ids))
-        kept = tuple(written[:max_tokens])
-        self._num_seen = len(ids) + len(kept)
-        self.num_sampled += len(kept)
-        end = line_end(kept[-1], newline_ids=self._codec.newline_ids, eos_ids=self._codec.eos_ids)
-        return SampledLine(ids=kept, logprobs=(0.0,) * len(kept), end=end, policy_version=0)
+        sampled = tuple(written[:max_tokens])
+        self._num_seen = len(ids) + len(sampled)
+        self.num_sampled += len(sampled)
+        codec = self._codec
+        end = line_end(sampled[-1], newline_ids=codec.newline_ids, eos_ids=codec.eos_ids)
+        return SampledLine(ids=sampled, logprobs=(0.0,) * len(sampled), end=end, policy_version=0)
 
     async def sync(self, weights: Weights, *, version: int) -> None:
         pass

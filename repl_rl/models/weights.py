@@ -72,6 +72,6 @@ def _merged(layer: Any, weight: torch.Tensor) -> torch.Tensor:
 def save_merged(model: Any, path: Path) -> None:
     """Write an adapted model as a plain transformers model, which knows of no adapter."""
     base = model.get_base_model()
-    kept = base.state_dict()
-    buffers = {name: one for name, one in base.named_buffers() if name in kept}
+    state = base.state_dict()
+    buffers = {name: one for name, one in base.named_buffers() if name in state}
     base.save_pretrained(path, state_dict={**dict(named_weights(model)), **buffers})

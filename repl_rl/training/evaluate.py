@@ -55,16 +55,16 @@ class Report:
         return {"all": self.all, **self.by_family, **tiers}
 
     def __str__(self) -> str:
-        found = self.all
-        low, high = found.interval
-        rate = f"{percent(found.solved, found.total)} (95 % interval {low:.1%} to {high:.1%})"
-        if found.baselines:
-            shares = ", ".join(f"{name} {share:.1%}" for name, share in found.baselines.items())
+        total = self.all
+        low, high = total.interval
+        rate = f"{percent(total.solved, total.total)} (95 % interval {low:.1%} to {high:.1%})"
+        if total.baselines:
+            shares = ", ".join(f"{name} {share:.1%}" for name, share in total.baselines.items())
             rate += f"; baselines: {shares}"
-        if not found.ungraded:
+        if not total.ungraded:
             return rate
-        graded = percent(found.solved, found.total - found.ungraded)
-        return f"{rate}; not graded: {found.ungraded}, of the graded {graded}"
+        graded = percent(total.solved, total.total - total.ungraded)
+        return f"{rate}; not graded: {total.ungraded}, of the graded {graded}"
 
 
 def held_out_attempts(task: Task, *, count: int, seed: int, samples: int = 1) -> list[Attempt]:
@@ -119,22 +119,22 @@ def run_counted(
     """
     counts = _Counts(runtime.engine, len(attempts))
 
-    def hear(scored: Scored) -> None:
+    def count(scored: Scored) -> None:
         on_scored(scored)
         counts.num_scored += 1
         counts.num_solved += summary.is_solved(scored)
         update(counts.num_scored, counts.note, counts.total)
 
     def counted(more: More, so_far: Trajectory) -> Sequence[Attempt]:
-        wanted = more(so_far)
-        counts.add(len(wanted))
-        return wanted
+        added = more(so_far)
+        counts.add(len(added))
+        return added
 
     update(0, counts.note)
     return runtime.run(
         attempts,
         on_sampled=counts.sampled,
-        on_scored=hear,
+        on_scored=count,
         more=None if more is None else partial(counted, more),
     )
 
@@ -236,18 +236,18 @@ class HeldOut:
     def _record(self, sink: Sink, step: int, scored: Sequence[Scored], *, seconds: float) -> None:
         """The weights are kept first: once the row is there, the measurement is not made again."""
         warn_of_ungraded(scored, self.progress)
-        found = report(scored)
+        measured = report(scored)
         earlier = [rate for at, rate in self.rates.items() if at > 0]
-        if self.keep_best is not None and step > 0 and found.rate > max(earlier, default=-1.0):
+        if self.keep_best is not None and step > 0 and measured.rate > max(earlier, default=-1.0):
             self.keep_best()
-        self.rates[step] = found.rate
+        self.rates[step] = measured.rate
         sink.write(
             step,
             {
-                "eval_solve_rate": found.rate,
-                "eval_total": found.all.total,
-                "eval_ungraded": found.all.ungraded,
-                **{f"eval_{name}": value for name, value in found.habits.items()},
+                "eval_solve_rate": measured.rate,
+                "eval_total": measured.all.total,
+                "eval_ungraded": measured.all.ungraded,
+                **{f"eval_{name}": value for name, value in measured.habits.items()},
                 "eval_runtime": seconds,
             },
         )

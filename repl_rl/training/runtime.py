@@ -65,8 +65,8 @@ class BusyEngine(EngineWrapper):
 
         Both 0 for an engine that does not count them.
         """
-        found: tuple[int, int] = getattr(self.engine, "prefix_tokens", (0, 0))
-        return found
+        tokens: tuple[int, int] = getattr(self.engine, "prefix_tokens", (0, 0))
+        return tokens
 
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
         if self._num_lines == 0:
@@ -252,7 +252,7 @@ def _about_engine(
     if kind.shares_weights:
         dtype = keys_in(dtype, loaded.model.device.type)
     size = loading.cache_bytes(loaded, num_rows=num_rows, row_tokens=row_tokens, dtype=dtype)
-    more = f"; {said}" if (said := getattr(opened, "about", "")) else ""
+    more = f"; {details}" if (details := getattr(opened, "about", "")) else ""
     return f"{about}, keys and values up to {size / 2**20:,.0f} MiB{more}"
 
 

@@ -161,7 +161,7 @@ def takes_trees(model: Any) -> bool:  # Any: a PreTrainedModel
             states = model.base_model(input_ids=ids, attention_mask=mask).last_hidden_state
             tree = grow(ids, mask, labels)
             with tree_attention.in_use(model), _picked(model.base_model, tree.before):
-                found = model.base_model(**_inputs(tree)).last_hidden_state[0]
+                by_tree = model.base_model(**_inputs(tree)).last_hidden_state[0]
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
         return False
     finally:
@@ -171,7 +171,7 @@ def takes_trees(model: Any) -> bool:  # Any: a PreTrainedModel
     # Wrong keys move states by about their spread, rounding to half precision by a few hundredths
     # of it. A trained model has entries of 30 spreads, which float32 rounds by thousandths of one.
     limit = 0.01 if model.dtype is torch.float32 else 0.2
-    gap: float = (found.float() - expected).abs().max().item()
+    gap: float = (by_tree.float() - expected).abs().max().item()
     return gap < limit * float(expected.std())
 
 
@@ -183,14 +183,14 @@ def head_on_labels() -> Iterator[None]:
     Without Triton it makes copies of each tile.
     """
     heads: Any = trl.trainer.utils
-    asked, width = heads._use_triton, heads._CHUNKED_LOGPROB_CHUNK_SIZE
+    uses_triton, width = heads._use_triton, heads._CHUNKED_LOGPROB_CHUNK_SIZE
     heads._use_triton = lambda _: True
     if not torch.cuda.is_available():
         heads._CHUNKED_LOGPROB_CHUNK_SIZE = TORCH_TILE_WIDTH
     try:
         yield
     finally:
-        heads._use_triton, heads._CHUNKED_LOGPROB_CHUNK_SIZE = asked, width
+        heads._use_triton, heads._CHUNKED_LOGPROB_CHUNK_SIZE = uses_triton, width
 
 
 def on_sampled(model: Forward, sampled: torch.Tensor) -> Forward:

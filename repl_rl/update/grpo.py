@@ -314,10 +314,10 @@ class LineGRPOTrainer(GRPOTrainer):
             self._record({"inf_kld": sum(nats) / sum(counts)})
         return weighed
 
-    def _record(self, found: Mapping[str, float]) -> None:
+    def _record(self, numbers: Mapping[str, float]) -> None:
         """Let TRL log these with the step's own numbers."""
         mode = "train" if self.model.training else "eval"  # type: ignore[union-attr]
-        for name, value in found.items():
+        for name, value in numbers.items():
             self._metrics[mode][name].append(value)
 
     def record_moved_share(self, share: float) -> None:

@@ -87,9 +87,9 @@ class Branches:
     def dense_mask(self, heads: int, device: torch.device) -> torch.Tensor:
         """(heads * N, N): which tokens each token of the tree sees, for each head."""
         if (heads,) not in self._masks:
-            places, own = self._places(), torch.tensor(self.sizes).cumsum(dim=0)
+            paths, own = self._places(), torch.tensor(self.sizes).cumsum(dim=0)
             seen = torch.zeros(int(own[-1]), int(own[-1]), dtype=torch.bool)
-            for path, size, stop in zip(places, self.sizes, own.tolist(), strict=True):
+            for path, size, stop in zip(paths, self.sizes, own.tolist(), strict=True):
                 seen[stop - size : stop, path] = True
             # Tokens lie behind all that they see.
             self._masks[heads,] = seen.tril().repeat(heads, 1).to(device)
@@ -98,13 +98,13 @@ class Branches:
     def packed(self, device: torch.device) -> Packed:
         """Return the branches one behind the other, each with the keys of its path."""
         if not self._packed:
-            places = self._places()
-            counts = self.sizes, [len(path) for path in places]
+            paths = self._places()
+            counts = self.sizes, [len(path) for path in paths]
             ends = [torch.tensor([0, *accumulate(sizes)], dtype=torch.int32) for sizes in counts]
             query_ends, key_ends = (each.to(device, non_blocking=True) for each in ends)
             self._packed.append(
                 Packed(
-                    keys=torch.cat(places).to(device, non_blocking=True),
+                    keys=torch.cat(paths).to(device, non_blocking=True),
                     query_ends=query_ends,
                     key_ends=key_ends,
                     most_queries=max(counts[0]),
@@ -209,8 +209,8 @@ def _folded(
     """Attention with query heads that share keys as further queries, (1, Q, H, D)."""
     _, heads, size, width = query.shape
     folded = query.reshape(1, key.shape[1], -1, width)
-    found = attention(folded, key, value, mask=mask, scale=scaling)
-    return found.reshape(1, heads, size, -1).transpose(1, 2)
+    attended = attention(folded, key, value, mask=mask, scale=scaling)
+    return attended.reshape(1, heads, size, -1).transpose(1, 2)
 
 
 def _of_variable_lengths(
@@ -222,7 +222,7 @@ def _of_variable_lengths(
 ) -> torch.Tensor:
     packed = branches.packed(query.device)
     keys, values = (x[0].transpose(0, 1).index_select(0, packed.keys) for x in (key, value))
-    found = varlen_attn(
+    attended = varlen_attn(
         query[0].transpose(0, 1).contiguous(),
         keys,
         values,
@@ -235,8 +235,8 @@ def _of_variable_lengths(
         window_size=(-1, 0),
         **_SHARED_HEADS,
     )
-    assert isinstance(found, torch.Tensor)  # the only one, where nothing else is asked for
-    return found[None]
+    assert isinstance(attended, torch.Tensor)  # the only one, where nothing else is asked for
+    return attended[None]
 
 
 IGNORED = -100
@@ -355,9 +355,9 @@ def _num_shared(one: Sequence[int], other: Sequence[int]) -> int:
 
 def _first(runs: Sequence[Run], num_tokens: int) -> list[Run]:
     """The runs of as many tokens from the first on."""
-    found: list[Run] = []
+    first: list[Run] = []
     for start, stop in runs:
         if num_tokens > 0:
-            found.append((start, min(stop, start + num_tokens)))
+            first.append((start, min(stop, start + num_tokens)))
         num_tokens -= stop - start
-    return found
+    return first
