@@ -251,16 +251,11 @@ def _converted(path: Path, say: Callable[[str], None]) -> Path:
     with cache.alone(folder):
         if not folder.is_dir():
             say(f"converting {path.name!r} to {str(folder)!r}, once")
-            _convert(head, folder)
+            tokenizer, model = tokenizer_of(head), _model(head)
+            with written_aside(folder) as aside:
+                model.save_pretrained(aside)
+                tokenizer.save_pretrained(aside)
     return folder
-
-
-def _convert(file: GGUFFile, folder: Path) -> None:
-    tokenizer = tokenizer_of(file)
-    model = _model(file)
-    with written_aside(folder) as aside:
-        model.save_pretrained(aside)
-        tokenizer.save_pretrained(aside)
 
 
 def _model(file: GGUFFile) -> Any:  # PreTrainedModel

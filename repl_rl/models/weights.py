@@ -42,7 +42,8 @@ def named_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
     model = model.get_base_model()
     layers = tuned_layers(model)
-    own = {id(one) for layer in layers.values() for one in _adapter_parameters(layer)}
+    parameters = [pair for layer in layers.values() for pair in layer.named_parameters()]
+    own = {id(one) for name, one in parameters if not name.startswith(_BASE.removeprefix("."))}
     for name, parameter in model.named_parameters():
         if id(parameter) in own:
             continue
@@ -52,12 +53,6 @@ def named_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
         else:
             merged = _merged(layers[layer], parameter) if leaf == "weight" else parameter
             yield f"{layer}.{leaf}", merged
-
-
-def _adapter_parameters(layer: torch.nn.Module) -> Iterator[torch.Tensor]:
-    for name, parameter in layer.named_parameters():
-        if not name.startswith(_BASE.removeprefix(".")):
-            yield parameter
 
 
 @torch.no_grad()

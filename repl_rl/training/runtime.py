@@ -43,7 +43,6 @@ from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.sink import Sink
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.encoding import Encoding, prompt_ids
-from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.update.forbidden import check_trainable
 from repl_rl.update.ranks import ALONE, Ranks
 
@@ -193,8 +192,7 @@ def open_runtime(
     """
     sampling, interrupts = plan.sampling, interrupts or Interrupts()
     fmt = plan.format(loaded.chat_template)
-    prompts = _some_prompts(plan, fmt, loaded)
-    row_tokens, context_tokens = _lengths(plan, loaded, prompts)
+    prompts, row_tokens, context_tokens = _lengths(plan, loaded)
     num_rows = sampling.max_in_flight
     if plan.engine.holds_keys:
         loading.check_memory(loaded, num_rows=num_rows, row_tokens=row_tokens)
@@ -292,8 +290,7 @@ def estimate(
     if is_training:
         check_trainable(files.forbidden_ids, files.config)
         files = loading.to_train(files, plan.lora)
-    prompts = _some_prompts(plan, plan.format(files.chat_template), files)
-    row_tokens, _ = _lengths(plan, files, prompts)
+    _, row_tokens, _ = _lengths(plan, files)
 
     def taken(recomputes: bool, num_rows: int = grpo.most_rows) -> Memory:
         return measure(
@@ -338,13 +335,15 @@ def estimate(
     )
 
 
-def _lengths(
-    plan: Plan, model: loading.ModelFiles, prompts: Sequence[Sequence[int]]
-) -> tuple[int, int]:
-    """Tokens of the engine's longest row, and the most that a sampler allows a trajectory.
+def _lengths(plan: Plan, model: loading.ModelFiles) -> tuple[list[list[int]], int, int]:
+    """Ids of some prompts of both splits, tokens of the engine's longest row, and the most that a
+    sampler allows a trajectory.
 
-    Raises ConfigError if the model does not attend to as many.
+    Raises ConfigError where no turn ends, or if the model does not attend to as many.
     """
+    fmt, codec = plan.format(model.chat_template), model.codec
+    Encoding(fmt, codec)
+    prompts = [prompt_ids(make_prompt(plan.task, one, fmt), codec) for one in plan.sample_problems]
     longest = max(map(len, prompts), default=0)
     row_tokens = longest + plan.sampling.max_tokens
     context_tokens = loading.usable_context(model, row_tokens=row_tokens)
@@ -352,16 +351,7 @@ def _lengths(
     if not plan.engine.rows_grow:
         # A prompt that was not read may be longer.
         row_tokens = context_tokens = min(context_tokens, row_tokens + longest)
-    return row_tokens, context_tokens
-
-
-def _some_prompts(plan: Plan, fmt: TranscriptFormat, loaded: loading.ModelFiles) -> list[list[int]]:
-    """Ids of the prompts of some problems of both splits; ConfigError where no turn ends."""
-    Encoding(fmt, loaded.codec)
-    return [
-        prompt_ids(make_prompt(plan.task, problem, fmt), loaded.codec)
-        for problem in plan.sample_problems
-    ]
+    return prompts, row_tokens, context_tokens
 
 
 def _beginning(prompts: Sequence[Sequence[int]]) -> list[int]:

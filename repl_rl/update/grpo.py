@@ -369,7 +369,9 @@ class LineGRPOTrainer(GRPOTrainer):
         Injected tokens get 0 as well, and never go through the head.
         """
         score = super()._get_per_token_logps_and_entropies
-        sampled = self._sampled_of(len(input_ids), logits_to_keep).to(input_ids.device)
+        sampled = torch.ones(len(input_ids), logits_to_keep, dtype=torch.bool)
+        if self.sampled is not None:
+            sampled = pad(self.sampled != 0, (0, logits_to_keep - self.sampled.shape[1]))
         inner, head = inner_model(self.accelerator.unwrap_model(model)), self._head(model)
         num_parts = self.length_parts
         # The loss of routers counts every token of every row.
@@ -386,7 +388,7 @@ class LineGRPOTrainer(GRPOTrainer):
                 model,
                 input_ids,
                 attention_mask,
-                sampled,
+                sampled.to(input_ids.device),
                 num_parts=num_parts,
                 batch_size=batch_size,
                 **kwargs,
@@ -421,12 +423,6 @@ class LineGRPOTrainer(GRPOTrainer):
         inner = inner_model(self.model)
         with in_use(inner) if self._forwards_trees else nullcontext():
             return super().training_step(model, *args, **kwargs)  # type: ignore  # TRL has no types
-
-    def _sampled_of(self, num_rows: int, width: int) -> torch.Tensor:
-        """(num_rows, `width`): which of the first `width` tokens of completions were sampled."""
-        if self.sampled is None:
-            return torch.ones(num_rows, width, dtype=torch.bool)
-        return pad(self.sampled != 0, (0, width - self.sampled.shape[1]))
 
 
 def outcome_reward(*, outcome_reward: list[float | None], **_: Any) -> list[float | None]:

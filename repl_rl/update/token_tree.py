@@ -22,7 +22,6 @@ from torch.nn.attention.varlen import varlen_attn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from repl_rl.engines.hf.attention import attention, register
-from repl_rl.models.shape import sees_all
 
 NAME = "repl_rl_tree"
 
@@ -117,14 +116,6 @@ class Branches:
         """Return the tokens that the end of each branch sees, in order."""
         pieces = torch.split(torch.arange(sum(self.piece_sizes)), self.piece_sizes)
         return [torch.cat([pieces[i] for i in path]) for path in self.pieces]
-
-
-def fits(model: Any) -> bool:  # Any: a PreTrainedModel
-    """Return whether each token sees all before it, by an attention that can be replaced."""
-    config = model.config.get_text_config()
-    if not model._supports_attention_backend or config._attn_implementation != "sdpa":
-        return False
-    return sees_all(config)
 
 
 @contextlib.contextmanager
