@@ -270,8 +270,7 @@ def grow(ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor) -> TokenTr
         row[seen][:length].tolist()
         for row, seen, length in zip(ids, mask.bool(), lengths.tolist(), strict=True)
     ]
-    paths, branches = _grown(rows)
-    tokens, positions = _along(rows, paths, branches)
+    paths, branches, tokens, positions = _runs(rows)
     starts = torch.tensor([0, *map(len, rows)]).cumsum(dim=0)[:-1]
     nodes = torch.cat([torch.arange(*run) for path in paths for run in path])
     to_device = partial(torch.Tensor.to, device=device, non_blocking=True)
@@ -307,35 +306,28 @@ def _rows(values: Sequence[Any], rows: Sequence[int]) -> Any:
     return first
 
 
-def _grown(rows: Sequence[list[int]]) -> tuple[list[list[Run]], list[int]]:
-    """Runs of tokens along each row, and the rows that end in a branch of their own, in order."""
+def _runs(
+    rows: Sequence[list[int]],
+) -> tuple[list[list[Run]], list[int], list[int], list[int]]:
+    """Runs of tokens along each row, and the rows that end in a branch of their own, in order;
+    ids and positions of the tokens of all branches."""
     paths: list[list[Run]] = [[] for _ in rows]
     branches: list[int] = []
-    last, size = 0, 0
+    tokens: list[int] = []
+    positions: list[int] = []
+    last = 0
     # In this order a row shares most with the one before it.
     for row in sorted(range(len(rows)), key=lambda i: rows[i]):
         shared = _num_shared(rows[last], rows[row]) if branches else 0
         paths[row] = _first(paths[last], shared)
-        if own := len(rows[row]) - shared:
-            paths[row].append((size, size + own))
+        if shared < len(rows[row]):
+            start = len(tokens)
+            tokens += rows[row][shared:]
+            positions += range(shared, len(rows[row]))
+            paths[row].append((start, len(tokens)))
             branches.append(row)
-            size += own
         last = row
-    return paths, branches
-
-
-def _along(
-    rows: Sequence[Sequence[int]], paths: Sequence[Sequence[Run]], branches: Sequence[int]
-) -> tuple[list[int], list[int]]:
-    """Ids and positions of the tokens of all branches."""
-    tokens: list[int] = []
-    positions: list[int] = []
-    for row in branches:
-        start, stop = paths[row][-1]
-        length = len(rows[row])
-        tokens += rows[row][length - (stop - start) :]
-        positions += range(length - (stop - start), length)
-    return tokens, positions
+    return paths, branches, tokens, positions
 
 
 def _num_shared(one: Sequence[int], other: Sequence[int]) -> int:
