@@ -117,29 +117,29 @@ def run_counted(
 
     `on_scored` and `more` are those of `RolloutRunner.run`.
     """
-    counts = _Counts(runtime.engine, len(attempts))
+    pace = _Pace(runtime.engine, len(attempts))
 
     def count(scored: Scored) -> None:
         on_scored(scored)
-        counts.num_scored += 1
-        counts.num_solved += summary.is_solved(scored)
-        update(counts.num_scored, counts.note, counts.total)
+        pace.num_scored += 1
+        pace.num_solved += summary.is_solved(scored)
+        update(pace.num_scored, pace.note, pace.total)
 
     def counted(more: More, so_far: Trajectory) -> Sequence[Attempt]:
         added = more(so_far)
-        counts.add(len(added))
+        pace.add(len(added))
         return added
 
-    update(0, counts.note)
+    update(0, pace.note)
     return runtime.run(
         attempts,
-        on_sampled=counts.sampled,
+        on_sampled=pace.sampled,
         on_scored=count,
         more=None if more is None else partial(counted, more),
     )
 
 
-class _Counts:
+class _Pace:
     """Numbers of rollouts under way, for a bar."""
 
     def __init__(self, engine: Engine, total: int) -> None:

@@ -208,10 +208,7 @@ class Gathering:
         `first` is the number of the first, of all attempts by this name.
         """
         sampler = ScriptSampler(
-            write,
-            self._encoding,
-            self._plan.sampling,
-            context_tokens=self._runtime.context_tokens,
+            write, self._encoding, self._plan.sampling, context_tokens=self._runtime.context_tokens
         )
         attempts = [
             Attempt(

@@ -60,7 +60,7 @@ class Laps:
         return taken
 
 
-class _Counts(NamedTuple):
+class _Counters(NamedTuple):
     """Counters of one rank, or how far rollouts have moved them."""
 
     seconds: float
@@ -74,10 +74,10 @@ class _Counts(NamedTuple):
     """Tokens that lines were asked for after."""
 
 
-def _counts(runtime: Runtime) -> _Counts:
+def _counters(runtime: Runtime) -> _Counters:
     engine = runtime.engine
     retries = runtime.runner.num_retries
-    return _Counts(
+    return _Counters(
         time.monotonic(), retries, engine.num_sampled, engine.busy_s, *engine.prefix_tokens
     )
 
@@ -88,7 +88,7 @@ class RolloutCounts:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         runtime.runner.waits.clear()
-        self._before = _counts(runtime)
+        self._before = _counters(runtime)
 
     def metrics(self, scored: Sequence[Scored], shares: Sequence[float]) -> dict[str, float]:
         """The numbers of the rollouts that have ended with these trajectories, those of all ranks.
@@ -97,13 +97,13 @@ class RolloutCounts:
 
         All ranks call it; the first one has the trajectories, the others get nothing.
         """
-        own = _Counts(*map(operator.sub, _counts(self._runtime), self._before))
+        own = _Counters(*map(operator.sub, _counters(self._runtime), self._before))
         waits, ranks = self._runtime.runner.waits, self._runtime.ranks
         gathered = ranks.gather_first([(own, waits.starts_ms, waits.verdicts_ms)])
         if not ranks.is_first:
             return {}
         counts, starts_ms, verdicts_ms = zip(*gathered, strict=True)
-        total = _Counts(*map(sum, zip(*counts, strict=True)))
+        total = _Counters(*map(sum, zip(*counts, strict=True)))
         num_tokens = sum(item.trajectory.num_sampled for item in scored)
         speeds = [one.num_sampled / one.busy_s for one in counts if one.busy_s]
         row = {

@@ -306,9 +306,7 @@ def _rows(values: Sequence[Any], rows: Sequence[int]) -> Any:
     return first
 
 
-def _runs(
-    rows: Sequence[list[int]],
-) -> tuple[list[list[Run]], list[int], list[int], list[int]]:
+def _runs(rows: Sequence[list[int]]) -> tuple[list[list[Run]], list[int], list[int], list[int]]:
     """Runs of tokens along each row, and the rows that end in a branch of their own, in order;
     ids and positions of the tokens of all branches."""
     paths: list[list[Run]] = [[] for _ in rows]

@@ -175,10 +175,7 @@ class HFEngine:
         if self._is_closed:
             raise EngineError("the engine was closed")
         check_request(
-            ids,
-            max_tokens,
-            vocabulary=self._vocabulary,
-            context_tokens=self._context_tokens,
+            ids, max_tokens, vocabulary=self._vocabulary, context_tokens=self._context_tokens
         )
         done: asyncio.Future[SampledLine] = asyncio.get_running_loop().create_future()
         self._waiting.append(LineRequest(list(ids), max_tokens, random.Random(seed), done))
