@@ -101,12 +101,12 @@ def engine_kind(name: str) -> EngineKind:
 
     Raises ConfigError where there is none of that name.
     """
-    found = load_named(name, group="repl_rl.engines")
-    if not (isinstance(found, type) and issubclass(found, EngineKind)):
+    kind = load_named(name, group="repl_rl.engines")
+    if not (isinstance(kind, type) and issubclass(kind, EngineKind)):
         raise ConfigError(
             f"sampling.engine = {name!r} is no engine; expected a subclass of repl_rl.EngineKind"
         )
-    return found()
+    return kind()
 
 
 def _check_model(kind: EngineKind, config: Config) -> None:

@@ -90,13 +90,13 @@ class Memory:
                 raise ConfigError(f"no memory for {self.row(free)}; {hint}")
 
 
-def must_recompute(wanted: Checkpointing, taken: Callable[[bool], Memory], free: int) -> bool:
+def must_recompute(setting: Checkpointing, taken: Callable[[bool], Memory], free: int) -> bool:
     """Say whether an update makes activations again: as `wanted`, else where keeping them takes
     more than nine tenths of `free`.
 
     `taken` gives what a run takes with and without.
     """
-    return taken(False).update_peak > 0.9 * free if wanted == "auto" else wanted
+    return taken(False).update_peak > 0.9 * free if setting == "auto" else setting
 
 
 def rows_at_once(
@@ -119,7 +119,7 @@ def measure(
     settings: Settings,
     engine: EngineKind,
     files: ModelFiles,
-    held: Precision,
+    types: Precision,
     *,
     row_tokens: int,
     is_training: bool,
@@ -135,13 +135,13 @@ def measure(
     num, keys = num_parameters(files.config), 0
     if engine.holds_keys:
         num_rows = settings.sampling.max_in_flight
-        dtype = keys_in(held.sampling, device) if engine.shares_weights else held.sampling
+        dtype = keys_in(types.sampling, device) if engine.shares_weights else types.sampling
         keys = cache_bytes(files, num_rows=num_rows, row_tokens=row_tokens, dtype=dtype)
     # See `CastWeights` and, on a GPU, `Shadow`.
-    is_cast = held.sampling is not held.weights or device == "cuda"
+    is_cast = types.sampling is not types.weights or device == "cuda"
     if engine.holds_weights or (engine.shares_weights and is_cast):
-        keys += num * held.sampling.itemsize
-    weights = num * held.weights.itemsize
+        keys += num * types.sampling.itemsize
+    weights = num * types.weights.itemsize
     is_copied = is_training and settings.grpo.kl_beta != 0
     if (adapter := files.adapter) is not None:
         num_trained, num_embedded, itemsize = adapter.num_parameters, 0, _ADAPTER_BYTES
@@ -152,7 +152,7 @@ def measure(
         num_trained, num_embedded, itemsize = (
             num,
             num_embeddings(files.config),
-            held.weights.itemsize,
+            types.weights.itemsize,
         )
         trained, num_copies = weights, 2 if is_copied else 1
     if not is_training:
@@ -175,7 +175,7 @@ def measure(
         activations=_activations(
             settings,
             files,
-            held,
+            types,
             device=device,
             recomputes=recomputes,
             row_tokens=row_tokens,
@@ -195,7 +195,7 @@ def _micro_batch(grpo: GRPOConfig, files: ModelFiles) -> tuple[int, int]:
 def _activations(
     settings: Settings,
     files: ModelFiles,
-    held: Precision,
+    types: Precision,
     *,
     device: str,
     recomputes: bool,
@@ -208,11 +208,11 @@ def _activations(
     The activations of all parts are kept for the backward. Once the first part has gone backward
     all gradients are there, and the activations of the other parts.
     """
-    model, size = files.config.get_text_config(), held.update.itemsize
+    model, size = files.config.get_text_config(), types.update.itemsize
     num_rows, part_rows = _micro_batch(settings.grpo, files)
     a_layer = _layer_numbers(model) * size
     # Layers hand on what the embedding made, in the type of the weights.
-    handed_on = model.hidden_size * held.weights.itemsize
+    handed_on = model.hidden_size * types.weights.itemsize
     kept = (handed_on if recomputes else a_layer) * model.num_hidden_layers * row_tokens
     again = a_layer * row_tokens * part_rows if recomputes else 0
     saved = max(kept * num_rows - gradients, kept * (num_rows - part_rows))
@@ -223,7 +223,7 @@ def _activations(
     if is_whole:
         # The head's gradient is summed in float32 beside the one that is there.
         table = 4 * model.vocab_size * model.hidden_size
-        if size < held.weights.itemsize:
+        if size < types.weights.itemsize:
             # Autocast keeps a copy of each matrix until the backward is over.
             copies = size * (num_parameters(files.config) - num_embeddings(files.config))
     return int(saved + again + num_tiles * tile + table + copies)

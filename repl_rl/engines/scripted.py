@@ -5,10 +5,9 @@ Knows token ids; does not know models.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 
 from repl_rl.engines.base import SampledLine, Weights, line_end
-from repl_rl.errors import ConfigError
 from repl_rl.transcript.tokens import Codec
 
 Writer = Callable[[str], str]
@@ -19,16 +18,12 @@ a line without a newline ends the sequence."""
 class ScriptedEngine:
     """One trajectory's engine: `write` is asked for a line whenever the loop wants one.
 
-    Every token gets the log-probability 0.0: a script leaves no choice. A line that takes an id of
-    `forbidden_ids` is a ConfigError.
+    Every token gets the log-probability 0.0: a script leaves no choice.
     """
 
-    def __init__(
-        self, codec: Codec, write: Writer, *, forbidden_ids: Set[int] = frozenset()
-    ) -> None:
+    def __init__(self, codec: Codec, write: Writer) -> None:
         self._codec = codec
         self._write = write
-        self._forbidden_ids = forbidden_ids
         self._num_seen = 0
         self.num_sampled = 0
 
@@ -36,16 +31,12 @@ class ScriptedEngine:
         written = self._codec.encode(self._write(self._codec.decode(ids[self._num_seen :])))
         if not written or written[-1] not in self._codec.newline_ids:
             written.append(min(self._codec.eos_ids))
-        kept = tuple(written[:max_tokens])
-        if not self._forbidden_ids.isdisjoint(kept):
-            raise ConfigError(
-                f"the script writes {self._codec.decode(kept)!r}, which takes a token that is "
-                f"forbidden; expected other text"
-            )
-        self._num_seen = len(ids) + len(kept)
-        self.num_sampled += len(kept)
-        end = line_end(kept[-1], newline_ids=self._codec.newline_ids, eos_ids=self._codec.eos_ids)
-        return SampledLine(ids=kept, logprobs=(0.0,) * len(kept), end=end, policy_version=0)
+        sampled = tuple(written[:max_tokens])
+        self._num_seen = len(ids) + len(sampled)
+        self.num_sampled += len(sampled)
+        codec = self._codec
+        end = line_end(sampled[-1], newline_ids=codec.newline_ids, eos_ids=codec.eos_ids)
+        return SampledLine(ids=sampled, logprobs=(0.0,) * len(sampled), end=end, policy_version=0)
 
     async def sync(self, weights: Weights, *, version: int) -> None:
         pass

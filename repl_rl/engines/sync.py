@@ -70,12 +70,12 @@ async def sync(
     )
 
 
-def _remedy(held: Precision) -> str:
-    if not held.is_shared:
+def _remedy(precision: Precision) -> str:
+    if not precision.is_shared:
         return (
             "give a server the run's sampling.dtype as --dtype, or use the engine 'hf', which "
             "shares the trainer's weights"
         )
-    if held.is_exact:
+    if precision.is_exact:
         return "it shares the trainer's model, so its cache reads that model wrongly; use 'vllm'"
     return "give grpo.dtype = 'float32' to see whether it is rounding alone"

@@ -79,16 +79,16 @@ def read_head(path: Path) -> GGUFFile:
     with broken_refused(path):
         reader = gguf.GGUFReader(path)
         factors = [one.data for one in reader.tensors if one.name == POSITION_FACTORS]
-        found = GGUFFile(
+        head = GGUFFile(
             path=path,
             metadata={name: one.contents() for name, one in reader.fields.items()},
             tensors=tuple(one.name for one in reader.tensors),
             num_weights=sum(int(one.n_elements) for one in reader.tensors),
             position_factors=factors[0] if factors else None,
         )
-    if (reason := _unusable(found)) is not None:
+    if (reason := _unusable(head)) is not None:
         raise refusal(path, reason)
-    return found
+    return head
 
 
 def _unusable(file: GGUFFile) -> str | None:
@@ -100,9 +100,9 @@ def _unusable(file: GGUFFile) -> str | None:
     if num_parts not in (None, 0, 1):
         return f"it is one of {num_parts} parts; join them with llama-gguf-split --merge"
     num_layers = file.metadata.get(f"{file.architecture}.block_count")
-    held = {name.split(".")[1] for name in file.tensors if name.startswith("blk.")}
-    if num_layers != len(held):
-        return f"it says {num_layers} layers, and has weights for {len(held)}; is it whole?"
+    numbers = {name.split(".")[1] for name in file.tensors if name.startswith("blk.")}
+    if num_layers != len(numbers):
+        return f"it says {num_layers} layers, and has weights for {len(numbers)}; is it whole?"
     return None
 
 
@@ -169,13 +169,13 @@ def tokenizer_of(file: GGUFFile) -> PreTrainedTokenizerFast:
 
 
 def _of_bytes(file: GGUFFile) -> Tokenizer:
-    found = file.metadata
-    tokens: list[str] = found["tokenizer.ggml.tokens"]
-    rule = found.get("tokenizer.ggml.pre")
+    metadata = file.metadata
+    tokens: list[str] = metadata["tokenizer.ggml.tokens"]
+    rule = metadata.get("tokenizer.ggml.pre")
     backend = Tokenizer(
         models.BPE(
             vocab={token: at for at, token in enumerate(tokens)},
-            merges=[tuple(merge.split(" ")) for merge in found["tokenizer.ggml.merges"]],
+            merges=[tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]],
             # Llama 3 has tokens that no merges make.
             ignore_merges=rule in _AS_LLAMA_3,
         )
@@ -184,7 +184,7 @@ def _of_bytes(file: GGUFFile) -> Tokenizer:
     if rule in _AS_QWEN_2:
         backend.normalizer = normalizers.NFC()
     backend.decoder = decoders.ByteLevel()
-    kinds = list(zip(tokens, found["tokenizer.ggml.token_type"], strict=True))
+    kinds = list(zip(tokens, metadata["tokenizer.ggml.token_type"], strict=True))
     backend.add_special_tokens([_added(token) for token, kind in kinds if kind == _CONTROL])
     backend.add_tokens([_added(token) for token, kind in kinds if kind == _USER_DEFINED])
     return backend
@@ -251,24 +251,19 @@ def _converted(path: Path, say: Callable[[str], None]) -> Path:
     with cache.alone(folder):
         if not folder.is_dir():
             say(f"converting {path.name!r} to {str(folder)!r}, once")
-            _convert(head, folder)
+            tokenizer, model = tokenizer_of(head), _model(head)
+            with written_aside(folder) as aside:
+                model.save_pretrained(aside)
+                tokenizer.save_pretrained(aside)
     return folder
-
-
-def _convert(file: GGUFFile, folder: Path) -> None:
-    tokenizer = tokenizer_of(file)
-    model = _model(file)
-    with written_aside(folder) as aside:
-        model.save_pretrained(aside)
-        tokenizer.save_pretrained(aside)
 
 
 def _model(file: GGUFFile) -> Any:  # PreTrainedModel
     # Whole: a name alone is looked for in the current folder first.
     folder, path = file.path.parent, str(file.path)
     # Where there are kernels for them, weights would stay as they are in the file.
-    kept: Any = getattr(transformers, "GgufConfig", None)
-    options = {} if kept is None else {"quantization_config": kept(dequantize=True)}
+    dequantized: Any = getattr(transformers, "GgufConfig", None)
+    options = {} if dequantized is None else {"quantization_config": dequantized(dequantize=True)}
     # The reader has a bar of its own on stderr, which no setting turns off.
     with broken_refused(file.path), contextlib.redirect_stderr(io.StringIO()):
         config = AutoConfig.from_pretrained(folder, gguf_file=path)
@@ -281,8 +276,8 @@ def _model(file: GGUFFile) -> Any:  # PreTrainedModel
             output_loading_info=True,
             **options,
         )
-    model, found = read
-    if missing := sorted(found["missing_keys"]):
+    model, report = read
+    if missing := sorted(report["missing_keys"]):
         raise refusal(file.path, f"it has no weights for {missing[0]} ({len(missing)} are missing)")
     return _plain(model, file)
 

@@ -23,12 +23,7 @@ def check(name: str, *, say: Callable[[str], None]) -> None:
 
     `say` is called before the hub is asked.
     """
-    from huggingface_hub import (
-        constants,
-        get_hf_file_metadata,
-        hf_hub_url,
-        try_to_load_from_cache,
-    )
+    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 
     cache = constants.HF_HUB_CACHE
     if isinstance(try_to_load_from_cache(name, _FILE, cache_dir=cache), str):

@@ -26,7 +26,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Genera
 
 from repl_rl.base.disk import written_aside
 from repl_rl.base.plugins import resolve_model
-from repl_rl.config.sections import USUAL_MICRO_BATCH, GRPOConfig, LoraConfig, RunOn
+from repl_rl.config.sections import USUAL_MICRO_BATCH, LoraConfig, RunOn
 from repl_rl.errors import ConfigError
 from repl_rl.models.gguf import model_folder
 from repl_rl.models.policy import Policy
@@ -47,8 +47,8 @@ def end_ids(generation: Any, config: Any, tokenizer: Any) -> list[int]:
     """
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     named = [one.eos_token_id for one in (generation, config, text, tokenizer)]
-    found = {i for ids in named for i in (ids if isinstance(ids, list) else [ids])}
-    return sorted({*found, *_turn_ends(tokenizer)} - {None})
+    ends = {i for ids in named for i in (ids if isinstance(ids, list) else [ids])}
+    return sorted({*ends, *_turn_ends(tokenizer)} - {None})
 
 
 def _turn_ends(tokenizer: Any) -> Iterator[int]:
@@ -116,14 +116,6 @@ class LoadedModel(ModelFiles):
     micro_batch_size: int = USUAL_MICRO_BATCH
     """Trajectories per forward and backward at most: see `grpo.micro_batch_size`."""
 
-    def chosen(self, grpo: GRPOConfig) -> GRPOConfig:
-        """`grpo` with what was left to this machine."""
-        return replace(
-            grpo,
-            gradient_checkpointing=self.recomputes,
-            micro_batch_size=self.micro_batch_size,
-        )
-
     def save(self, folder: Path, *, is_merged: bool = False) -> None:
         """Write model and tokenizer, whole or not at all; what was there is replaced.
 
@@ -136,15 +128,15 @@ class LoadedModel(ModelFiles):
 
 
 def pick_device(
-    wanted: Literal["auto", "cpu", "cuda"], *, local_rank: int | None = None
+    requested: Literal["auto", "cpu", "cuda"], *, local_rank: int | None = None
 ) -> torch.device:
     """The device to run on; ConfigError for a GPU that is not there.
 
     Of several processes on this machine, `local_rank` is this one's number.
     """
-    if wanted == "cuda" and not torch.cuda.is_available():
+    if requested == "cuda" and not torch.cuda.is_available():
         raise ConfigError("sampling.device = 'cuda', but torch sees no GPU; use 'auto' or 'cpu'")
-    if wanted == "cpu" or not torch.cuda.is_available():
+    if requested == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
     if local_rank is None:
         return torch.device("cuda")
@@ -158,10 +150,10 @@ def about_device(device: torch.device, *, visible: str | None, nodes: Path = Pat
     count = sum(re.fullmatch(r"nvidia\d+", node.name) is not None for node in nodes.iterdir())
     if count < 2:
         return "GPU"
-    shown = "0" if visible is None else visible
+    index = "0" if visible is None else visible
     if device.index is not None:  # one of those that torch may see
-        shown = str(device.index) if visible is None else visible.split(",")[device.index]
-    return f"GPU {shown} of {count}, chosen by CUDA_VISIBLE_DEVICES"
+        index = str(device.index) if visible is None else visible.split(",")[device.index]
+    return f"GPU {index} of {count}, chosen by CUDA_VISIBLE_DEVICES"
 
 
 def silent(_text: str) -> None:
@@ -439,6 +431,6 @@ def logprobs(
         temperature=temperature, forbidden_ids=loaded.forbidden_ids, device=model.device
     )
     scores = policy.logprobs(output.logits[0, start - 1 : -1])  # (T, V)
-    wanted = torch.tensor(ids[start:], device=scores.device)[:, None]
-    found: list[float] = scores.gather(-1, wanted)[:, 0].tolist()
-    return found
+    tokens = torch.tensor(ids[start:], device=scores.device)[:, None]
+    values: list[float] = scores.gather(-1, tokens)[:, 0].tolist()
+    return values

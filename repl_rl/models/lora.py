@@ -86,11 +86,11 @@ def new_adapter(lora: LoraConfig, outline: Callable[[], Any], *, base: str) -> A
                 f"lora.targets names {target!r}, which is no linear layer of this model; expected "
                 f"some of {_last(layers)}"
             )
-    wanted = lora.targets or tuple(layers)
+    targets = lora.targets or tuple(layers)
     config = PeftLora(
         r=lora.rank,
         lora_alpha=_whole(lora.alpha),
-        target_modules=[one for one in layers if any(_is_named(one, name) for name in wanted)],
+        target_modules=[one for one in layers if any(_is_named(one, name) for name in targets)],
         lora_dropout=0.0,
         # GPT-2's layers hold their weights transposed.
         fan_in_fan_out=any(isinstance(one, Conv1D) for one in layers.values()),
@@ -130,28 +130,28 @@ def stored_adapter(folder: Path, outline: Callable[[], Any]) -> Adapter:
 
 
 def trained_adapter(
-    lora: LoraConfig, held: Adapter | None, outline: Callable[[], Any], *, name: str, base: str
+    lora: LoraConfig, stored: Adapter | None, outline: Callable[[], Any], *, name: str, base: str
 ) -> Adapter | None:
     """The adapter to train: a new one, or that of the policy `name`. None: all weights are trained.
 
     Raises ConfigError where the policy holds an adapter, and `[lora]` says something else.
     """
-    if held is None:
+    if stored is None:
         return new_adapter(lora, outline, base=base) if lora.rank else None
     hint = f"or merge it first: repl-rl merge {name} --output DIR"
     if not lora.rank:
         raise ConfigError(
-            f"{name!r} holds an adapter ({held.about}), but lora.rank = 0 trains all weights; "
-            f"give lora.rank = {held.config.r}, {hint}"
+            f"{name!r} holds an adapter ({stored.about}), but lora.rank = 0 trains all weights; "
+            f"give lora.rank = {stored.config.r}, {hint}"
         )
-    wanted = new_adapter(lora, outline, base=base)
-    shape, asked = ((one.about, one.layers, one.num_parameters) for one in (held, wanted))
-    if shape != asked:
+    requested = new_adapter(lora, outline, base=base)
+    shape, expected = ((one.about, one.layers, one.num_parameters) for one in (stored, requested))
+    if shape != expected:
         raise ConfigError(
-            f"{name!r} holds an adapter ({held.about}), but [lora] asks for another "
-            f"({wanted.about}); give the same, {hint}"
+            f"{name!r} holds an adapter ({stored.about}), but [lora] asks for another "
+            f"({requested.about}); give the same, {hint}"
         )
-    return held
+    return stored
 
 
 def attach(model: Any, adapter: Adapter) -> Adapted:  # Any: a PreTrainedModel
@@ -166,11 +166,11 @@ def attach(model: Any, adapter: Adapter) -> Adapted:  # Any: a PreTrainedModel
     if not path.is_file():
         raise ConfigError(f"no weights of an adapter in {str(adapter.folder)!r}: no {_WEIGHTS}")
     try:
-        found: Any = set_peft_model_state_dict(adapted, load_file(path), _NAME)
+        loaded: Any = set_peft_model_state_dict(adapted, load_file(path), _NAME)
     except RuntimeError:
-        found = None
-    missing = [] if found is None else [name for name in found.missing_keys if "lora_" in name]
-    if found is None or missing or found.unexpected_keys:
+        loaded = None
+    missing = [] if loaded is None else [name for name in loaded.missing_keys if "lora_" in name]
+    if loaded is None or missing or loaded.unexpected_keys:
         raise ConfigError(
             f"the adapter in {str(adapter.folder)!r} does not fit "
             f"{adapter.config.base_model_name_or_path!r}: its weights are another model's"

@@ -62,23 +62,23 @@ def precision(settings: Settings, engine: _Kind, *, device: str) -> Precision:
     ConfigError where an engine that samples from the trainer's model would be more exact than the
     update.
     """
-    wanted = settings.grpo.dtype
-    if wanted == "auto":
-        wanted = "mixed" if device == "cuda" else "float32"
-    weights, update = _HELD_AND_COMPUTED[wanted]
-    held = Precision(weights=weights, update=update, is_shared=engine.shares_weights)
+    dtype = settings.grpo.dtype
+    if dtype == "auto":
+        dtype = "mixed" if device == "cuda" else "float32"
+    weights, update = _HELD_AND_COMPUTED[dtype]
+    types = Precision(weights=weights, update=update, is_shared=engine.shares_weights)
     if settings.sampling.dtype == "auto":
-        return replace(held, sampling=update)
+        return replace(types, sampling=update)
     sampling: torch.dtype = getattr(torch, settings.sampling.dtype)
     # On a GPU it samples from a copy, of weights that may be more exact than the update.
-    is_bound = held.is_shared and (device != "cuda" or weights is not sampling)
+    is_bound = types.is_shared and (device != "cuda" or weights is not sampling)
     if is_bound and sampling is torch.float32 and update is not sampling:
         raise ConfigError(
             f"sampling.dtype = 'float32' with the engine {engine.name!r}, whose model is the "
-            f"trainer's and computes in bfloat16 (grpo.dtype = {wanted!r}); give grpo.dtype = "
+            f"trainer's and computes in bfloat16 (grpo.dtype = {dtype!r}); give grpo.dtype = "
             f"'float32' as well"
         )
-    return replace(held, sampling=sampling)
+    return replace(types, sampling=sampling)
 
 
 def keys_in(sampling: torch.dtype, device: str) -> torch.dtype:
@@ -134,10 +134,10 @@ def share_moved_in_bfloat16(learning_rate: float) -> float:
     return math.erf(largest_moved / _TYPICAL_WEIGHT / math.sqrt(2))
 
 
-def warning(held: Precision, *, learning_rate: float) -> str | None:
+def warning(types: Precision, *, learning_rate: float) -> str | None:
     """A sentence where most of what a run learns is lost to rounding; None otherwise."""
     share = share_moved_in_bfloat16(learning_rate)
-    if held.weights is not torch.bfloat16 or share > _ALMOST_ALL:
+    if types.weights is not torch.bfloat16 or share > _ALMOST_ALL:
         return None
     return (
         f"warning: grpo.dtype = 'bfloat16' at grpo.learning_rate = {learning_rate:g}: a step moves "
@@ -162,13 +162,13 @@ class CastWeights:
         """Let the layers multiply by the copies. The parameters themselves are put back after."""
         if not self._copies:
             self._copies = list(self._cast())
-        held = [layer._parameters["weight"] for layer, _ in self._copies]
+        weights = [layer._parameters["weight"] for layer, _ in self._copies]
         try:
             for layer, copy in self._copies:
                 layer._parameters["weight"] = copy
             yield
         finally:
-            for (layer, _), weight in zip(self._copies, held, strict=True):
+            for (layer, _), weight in zip(self._copies, weights, strict=True):
                 layer._parameters["weight"] = weight
 
     def _cast(self) -> Iterator[tuple[torch.nn.Linear, torch.nn.Parameter]]:

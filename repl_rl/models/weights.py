@@ -42,7 +42,8 @@ def named_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
     model = model.get_base_model()
     layers = tuned_layers(model)
-    own = {id(one) for layer in layers.values() for one in _adapter_parameters(layer)}
+    parameters = [pair for layer in layers.values() for pair in layer.named_parameters()]
+    own = {id(one) for name, one in parameters if not name.startswith(_BASE.removeprefix("."))}
     for name, parameter in model.named_parameters():
         if id(parameter) in own:
             continue
@@ -52,12 +53,6 @@ def named_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
         else:
             merged = _merged(layers[layer], parameter) if leaf == "weight" else parameter
             yield f"{layer}.{leaf}", merged
-
-
-def _adapter_parameters(layer: torch.nn.Module) -> Iterator[torch.Tensor]:
-    for name, parameter in layer.named_parameters():
-        if not name.startswith(_BASE.removeprefix(".")):
-            yield parameter
 
 
 @torch.no_grad()
@@ -72,6 +67,6 @@ def _merged(layer: Any, weight: torch.Tensor) -> torch.Tensor:
 def save_merged(model: Any, path: Path) -> None:
     """Write an adapted model as a plain transformers model, which knows of no adapter."""
     base = model.get_base_model()
-    kept = base.state_dict()
-    buffers = {name: one for name, one in base.named_buffers() if name in kept}
+    state = base.state_dict()
+    buffers = {name: one for name, one in base.named_buffers() if name in state}
     base.save_pretrained(path, state_dict={**dict(named_weights(model)), **buffers})

@@ -115,16 +115,10 @@ class Counts:
 
     def findings(self, *, is_exact: bool) -> Iterator[Finding]:
         """A finding for each count, and whether it passed."""
-        yield Finding(
-            name="drifted tokens",
-            text=f"{self.drifted} of {self.sampled:,} sampled in {self.trajectories} trajectories",
-            passed=not self.drifted,
-        )
-        yield Finding(
-            name="mask disagreements",
-            text=str(self.mask_disagreements),
-            passed=not self.mask_disagreements,
-        )
+        drifted = f"{self.drifted} of {self.sampled:,} sampled in {self.trajectories} trajectories"
+        yield Finding(name="drifted tokens", text=drifted, passed=not self.drifted)
+        disagree = self.mask_disagreements
+        yield Finding(name="mask disagreements", text=str(disagree), passed=not disagree)
         for name, misread, count in (
             ("misread lines", self.misread_lines, self.lines),
             ("misread observations", self.misread_observations, self.observations),
@@ -193,10 +187,10 @@ def agree(gaps: Sequence[float], *, is_exact: bool) -> bool:
     return statistics.fmean(gaps) <= MEAN_GAP
 
 
-def _begins(sampled: tuple[int, ...], kept: tuple[int, ...]) -> bool:
+def _begins(sampled: tuple[int, ...], line: tuple[int, ...]) -> bool:
     """Return whether `kept` begins with `sampled`, or is its beginning."""
-    size = min(len(sampled), len(kept))
-    return sampled[:size] == kept[:size]
+    size = min(len(sampled), len(line))
+    return sampled[:size] == line[:size]
 
 
 def _texts_in_place(trajectory: Trajectory, span: Span, codec: Codec) -> Iterator[str]:
@@ -218,8 +212,8 @@ def _own_spans(trajectory: Trajectory) -> Iterator[Span]:
 
 def _triples(trajectory: Trajectory) -> Iterator[tuple[Span | None, Span, Span | None]]:
     """Each observation with the line before and after it, if there is one."""
-    found = [None, *_own_spans(trajectory), None]
-    for before, span, after in zip(found, found[1:], found[2:], strict=False):
+    padded = [None, *_own_spans(trajectory), None]
+    for before, span, after in zip(padded, padded[1:], padded[2:], strict=False):
         if span is not None and not span.is_sampled:
             yield before, span, after
 

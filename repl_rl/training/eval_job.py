@@ -37,7 +37,7 @@ class Evaluation:
 
     def facts(self) -> dict[str, Any]:
         """The results for programs, as JSON takes it: rates between 0 and 1."""
-        found = self.report
+        report = self.report
         return {
             "task": self.plan.task_name,
             "model": self.policy,
@@ -45,9 +45,9 @@ class Evaluation:
             "temperature": self.plan.sampling.temperature,
             "problems": len(self.scored) // self.samples,
             "samples": self.samples,
-            **_facts(found.all),
-            "by_family": {name: _facts(rate) for name, rate in found.by_family.items()},
-            "by_tier": {name: _facts(rate) for name, rate in found.by_tier.items()},
+            **_facts(report.all),
+            "by_family": {name: _facts(rate) for name, rate in report.by_family.items()},
+            "by_tier": {name: _facts(rate) for name, rate in report.by_tier.items()},
             "output": None if self.output is None else str(self.output),
         }
 
@@ -59,7 +59,7 @@ def _facts(rate: Rate) -> dict[str, Any]:
         "ungraded": rate.ungraded,
         "solve_rate": rate.rate,
         "interval": list(rate.interval),
-        **{f"pass@{k}": found for k, found in rate.passes.items()},
+        **{f"pass@{k}": share for k, share in rate.passes.items()},
         **({"baselines": dict(rate.baselines)} if rate.baselines else {}),
     }
 
@@ -111,7 +111,7 @@ def evaluate(
         say_runtime(runtime, progress)
         scored = run_shown(runtime, attempts, "held-out problems", progress)
         warn_of_ungraded(scored, progress)
-    found = Evaluation(
+    evaluation = Evaluation(
         plan=plan,
         policy=policy,
         samples=samples,
@@ -120,16 +120,16 @@ def evaluate(
         output=output,
     )
     if output is not None:
-        _write(output, found, runtime)
-    return found
+        _write(output, evaluation, runtime)
+    return evaluation
 
 
-def _write(path: Path, found: Evaluation, runtime: Runtime) -> None:
+def _write(path: Path, evaluation: Evaluation, runtime: Runtime) -> None:
     """A folder like that of a run, which `show`, `replay` and `reward explain` take."""
     folder = RunFolder(path)
-    runtime.begin_folder(folder, policy=found.policy)
-    folder.append_trajectories(MEASURED, found.scored)
-    rate = found.report.all
+    runtime.begin_folder(folder, policy=evaluation.policy)
+    folder.append_trajectories(MEASURED, evaluation.scored)
+    rate = evaluation.report.all
     row = {"solve_rate": rate.rate, "total": rate.total, "ungraded": rate.ungraded}
     row |= {f"pass@{k}": value for k, value in rate.passes.items()}
     folder.append_metrics(0, {f"eval_{name}": value for name, value in row.items()})

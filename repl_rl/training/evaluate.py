@@ -23,20 +23,10 @@ from repl_rl.models.loading import LoadedModel
 from repl_rl.progress import Progress, Update
 from repl_rl.records import Attempt, Problem, Scored, Split, Trajectory, Verdict
 from repl_rl.rollout.plan import Plan
-from repl_rl.runs.folder import evaluation_name
+from repl_rl.runs import folder, summary, trajectory_file
 from repl_rl.runs.rollout_metrics import habits
 from repl_rl.runs.sink import Sink
-from repl_rl.runs.summary import (
-    NO_BASELINES,
-    Baselines,
-    Rate,
-    is_solved,
-    rate_of,
-    rates_by,
-    ungraded_warning,
-)
-from repl_rl.runs.trajectory_file import read_trajectories
-from repl_rl.tasks.base import Task
+from repl_rl.tasks.base import Task, baselines_of
 from repl_rl.training.runtime import Runtime, open_runtime
 
 NOT_MEASURED = "not measured"
@@ -47,9 +37,9 @@ NOT_MEASURED = "not measured"
 class Report:
     """The result of an evaluation. An ungraded answer counts as not solved."""
 
-    all: Rate
-    by_family: Mapping[str, Rate]
-    by_tier: Mapping[str, Rate]
+    all: summary.Rate
+    by_family: Mapping[str, summary.Rate]
+    by_tier: Mapping[str, summary.Rate]
     habits: Mapping[str, float]
     """Use of the REPL, by names of metrics."""
 
@@ -58,22 +48,22 @@ class Report:
         return self.all.rate
 
     @property
-    def rows(self) -> dict[str, Rate]:
+    def rows(self) -> dict[str, summary.Rate]:
         """The rate in all, of each family and of each tier, by its name in a table."""
         tiers = {f"tier {name}": rate for name, rate in self.by_tier.items()}
         return {"all": self.all, **self.by_family, **tiers}
 
     def __str__(self) -> str:
-        found = self.all
-        low, high = found.interval
-        rate = f"{percent(found.solved, found.total)} (95 % interval {low:.1%} to {high:.1%})"
-        if found.baselines:
-            shares = ", ".join(f"{name} {share:.1%}" for name, share in found.baselines.items())
+        total = self.all
+        low, high = total.interval
+        rate = f"{percent(total.solved, total.total)} (95 % interval {low:.1%} to {high:.1%})"
+        if total.baselines:
+            shares = ", ".join(f"{name} {share:.1%}" for name, share in total.baselines.items())
             rate += f"; baselines: {shares}"
-        if not found.ungraded:
+        if not total.ungraded:
             return rate
-        graded = percent(found.solved, found.total - found.ungraded)
-        return f"{rate}; not graded: {found.ungraded}, of the graded {graded}"
+        graded = percent(total.solved, total.total - total.ungraded)
+        return f"{rate}; not graded: {total.ungraded}, of the graded {graded}"
 
 
 def held_out_attempts(task: Task, *, count: int, seed: int, samples: int = 1) -> list[Attempt]:
@@ -126,29 +116,29 @@ def run_counted(
 
     `on_scored` and `more` are those of `RolloutRunner.run`.
     """
-    counts = _Counts(runtime.engine, len(attempts))
+    pace = _Pace(runtime.engine, len(attempts))
 
-    def hear(scored: Scored) -> None:
+    def count(scored: Scored) -> None:
         on_scored(scored)
-        counts.num_scored += 1
-        counts.num_solved += is_solved(scored)
-        update(counts.num_scored, counts.note, counts.total)
+        pace.num_scored += 1
+        pace.num_solved += summary.is_solved(scored)
+        update(pace.num_scored, pace.note, pace.total)
 
     def counted(more: More, so_far: Trajectory) -> Sequence[Attempt]:
-        wanted = more(so_far)
-        counts.add(len(wanted))
-        return wanted
+        added = more(so_far)
+        pace.add(len(added))
+        return added
 
-    update(0, counts.note)
+    update(0, pace.note)
     return runtime.run(
         attempts,
-        on_sampled=counts.sampled,
-        on_scored=hear,
+        on_sampled=pace.sampled,
+        on_scored=count,
         more=None if more is None else partial(counted, more),
     )
 
 
-class _Counts:
+class _Pace:
     """Numbers of rollouts under way, for a bar."""
 
     def __init__(self, engine: Engine, total: int) -> None:
@@ -173,18 +163,18 @@ class _Counts:
 
 def warn_of_ungraded(scored: Sequence[Scored], progress: Progress) -> bool:
     """Warn if more than a few could not be graded. Returns whether it did."""
-    warning = ungraded_warning(scored)
+    warning = summary.ungraded_warning(scored)
     if warning is not None:
         progress.warn(warning)
     return warning is not None
 
 
-def report(scored: Sequence[Scored], baselines: Baselines = NO_BASELINES) -> Report:
+def report(scored: Sequence[Scored], baselines: summary.Baselines = summary.NO_BASELINES) -> Report:
     """Count what was solved of these, one at least, beside what others solve of such problems."""
     return Report(
-        all=rate_of(scored, baselines),
-        by_family=rates_by(scored, "family", baselines),
-        by_tier=rates_by(scored, "tier", baselines),
+        all=summary.rate_of(scored, baselines),
+        by_family=summary.rates_by(scored, "family", baselines),
+        by_tier=summary.rates_by(scored, "tier", baselines),
         habits=habits(scored),
     )
 
@@ -209,7 +199,6 @@ class HeldOut:
     """Rates on record, by their steps."""
     keep_best: Callable[[], None] | None = None
     """Called after each measurement that beats all earlier ones, the weights of the start apart."""
-    baselines: Baselines = field(default_factory=dict)
 
     def measure(self, step: int) -> Report | None:
         """The solve rate after so many updates, one trajectory for each problem.
@@ -219,14 +208,15 @@ class HeldOut:
         """
         if not self.attempts:
             return None
-        name = evaluation_name(step)
+        name = folder.evaluation_name(step)
         if step not in self.rates:
             scored = self._sample(step, name)
         elif self.sink is not None and (file := self.sink.folder.trajectories(name)).exists():
-            scored = list(read_trajectories(file))
+            scored = list(trajectory_file.read_trajectories(file))
         else:
             scored = []
-        return self.runtime.ranks.from_first(report(scored, self.baselines) if scored else None)
+        baselines = baselines_of(self.runtime.plan.task)
+        return self.runtime.ranks.from_first(report(scored, baselines) if scored else None)
 
     def _sample(self, step: int, name: str) -> list[Scored]:
         """The rows of all ranks, for the first one."""
@@ -245,23 +235,21 @@ class HeldOut:
     def _record(self, sink: Sink, step: int, scored: Sequence[Scored], *, seconds: float) -> None:
         """The weights are kept first: once the row is there, the measurement is not made again."""
         warn_of_ungraded(scored, self.progress)
-        found = report(scored)
-        if self.keep_best is not None and self._is_best(step, found.rate):
+        measured = report(scored)
+        earlier = [rate for at, rate in self.rates.items() if at > 0]
+        if self.keep_best is not None and step > 0 and measured.rate > max(earlier, default=-1.0):
             self.keep_best()
-        self.rates[step] = found.rate
+        self.rates[step] = measured.rate
         sink.write(
             step,
             {
-                "eval_solve_rate": found.rate,
-                "eval_total": found.all.total,
-                "eval_ungraded": found.all.ungraded,
-                **{f"eval_{name}": value for name, value in found.habits.items()},
+                "eval_solve_rate": measured.rate,
+                "eval_total": measured.all.total,
+                "eval_ungraded": measured.all.ungraded,
+                **{f"eval_{name}": value for name, value in measured.habits.items()},
                 "eval_runtime": seconds,
             },
         )
-
-    def _is_best(self, step: int, rate: float) -> bool:
-        return step > 0 and all(rate > found for at, found in self.rates.items() if at > 0)
 
 
 @dataclass(slots=True, kw_only=True)

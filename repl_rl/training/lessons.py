@@ -22,9 +22,7 @@ from repl_rl.progress import Progress
 from repl_rl.records import Attempt, Problem, Scored, Split, StopReason, Trajectory
 from repl_rl.rollout.plan import Plan
 from repl_rl.rollout.scripts import ScriptSampler, Written, fixed_script
-from repl_rl.runs.run_files import files
-from repl_rl.runs.summary import is_solved
-from repl_rl.runs.trajectory_file import read_trajectories
+from repl_rl.runs import run_files, summary, trajectory_file
 from repl_rl.tasks.base import DemonstrableTask, Script, Task, make_prompt
 from repl_rl.tasks.data.task import DataTask
 from repl_rl.training.runtime import Runtime
@@ -52,9 +50,9 @@ class Lessons:
     """Number of transcripts by reason."""
     _seen: set[tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=set)
 
-    def add(self, source: str, found: Iterable[Scored]) -> None:
+    def add(self, source: str, transcripts: Iterable[Scored]) -> None:
         """Take those that are not there yet."""
-        for scored in found:
+        for scored in transcripts:
             trajectory = scored.trajectory
             key = trajectory.prompt_ids, trajectory.completion_ids
             if key in self._seen:
@@ -109,9 +107,9 @@ class Gathering:
         task, seed = self._plan.task, self._plan.seed
         assert isinstance(task, DemonstrableTask), "checked before anything was loaded"
         drawn = iter(task.problems(Split.TRAIN, seed=derive_seed(seed, "demo")))
-        kept: list[Scored] = []
-        made, wanted = 0, count
-        while problems := list(itertools.islice(drawn, min(wanted, _MOST_TRIES * count - made))):
+        taken: list[Scored] = []
+        made, missing = 0, count
+        while problems := list(itertools.islice(drawn, min(missing, _MOST_TRIES * count - made))):
             scored = self._run(
                 "demonstrations",
                 problems,
@@ -119,10 +117,10 @@ class Gathering:
                 first=made,
             )
             made += len(scored)
-            kept += filter(self._is_kept, scored)
-            missing = max(0, count - len(kept))
-            wanted = math.ceil(missing * made / max(1, len(kept)))
-        self._lessons.add("demonstrations", kept[:count])
+            taken += filter(self._is_kept, scored)
+            # As many more as it takes, if as few are taken of them as of those before.
+            missing = math.ceil(max(0, count - len(taken)) * made / max(1, len(taken)))
+        self._lessons.add("demonstrations", taken[:count])
 
     def _is_kept(self, scored: Scored) -> bool:
         """Return whether `warmstart.keep` wants the trajectory; count it if not."""
@@ -131,7 +129,7 @@ class Gathering:
             reason = "cut off"
         elif keep != "all" and stop is not StopReason.SUBMITTED:
             reason = "not submitted"
-        elif keep == "solved" and not is_solved(scored):
+        elif keep == "solved" and not summary.is_solved(scored):
             reason = "unsolved"
         else:
             return True
@@ -149,16 +147,16 @@ class Gathering:
                 line.source for line in written[attempt.group_index].lines
             ),
         )
-        for one, found in zip(written, scored, strict=True):
-            check_written(one, found.trajectory)
+        for one, made in zip(written, scored, strict=True):
+            check_written(one, made.trajectory)
             if one.problem.statement in rows and self._plan.warmstart.keep == "solved":
-                _check_answer(one, found)
+                _check_answer(one, made)
         self._lessons.add("by hand", scored)
 
     def _read(self, path: Path) -> None:
         """The solved trajectories of a run: as they stand, or run again in this model's tokens."""
         others = list[Scored]()
-        for scored in (one for file in files(path) for one in self._solved_in(file)):
+        for scored in (one for file in run_files.files(path) for one in self._solved_in(file)):
             if self._has_same_ids(scored):
                 self._lessons.add(str(path), [scored])
             else:
@@ -172,16 +170,16 @@ class Gathering:
                 strip_line(line.source) for line in others[attempt.group_index].trajectory.lines
             ),
         )
-        is_same = [is_solved(scored) for scored in again]
+        is_same = [summary.is_solved(scored) for scored in again]
         self._lessons.left_out["not solved again"] += len(is_same) - sum(is_same)
         self._lessons.add(str(path), itertools.compress(again, is_same))
 
     def _solved_in(self, file: Path) -> Iterable[Scored]:
         is_measured = file.stem.partition("-")[0] in _MEASURED
-        for scored in read_trajectories(file):
+        for scored in trajectory_file.read_trajectories(file):
             if is_measured or scored.problem.statement in self._held_out:
                 self._lessons.left_out["held out"] += 1
-            elif is_solved(scored):
+            elif summary.is_solved(scored):
                 yield scored
             else:
                 self._lessons.left_out["unsolved"] += 1
@@ -210,10 +208,7 @@ class Gathering:
         `first` is the number of the first, of all attempts by this name.
         """
         sampler = ScriptSampler(
-            write,
-            self._encoding,
-            self._plan.sampling,
-            context_tokens=self._runtime.context_tokens,
+            write, self._encoding, self._plan.sampling, context_tokens=self._runtime.context_tokens
         )
         attempts = [
             Attempt(
@@ -227,11 +222,11 @@ class Gathering:
         counts = Counter[bool]()
         with self._progress.bar(f"running {name}", len(attempts)) as update:
 
-            def hear(scored: Scored) -> None:
-                counts[is_solved(scored)] += 1
+            def count(scored: Scored) -> None:
+                counts[summary.is_solved(scored)] += 1
                 update(counts.total(), f"{counts[True]} solved")
 
-            return self._runtime.sampling_by(sampler).run(attempts, on_scored=hear)
+            return self._runtime.sampling_by(sampler).run(attempts, on_scored=count)
 
 
 def held_out_problems(task: Task, measured: Sequence[Attempt]) -> dict[str, Problem]:
@@ -239,8 +234,8 @@ def held_out_problems(task: Task, measured: Sequence[Attempt]) -> dict[str, Prob
 
     Beside those of this measurement all held-out rows: another one may ask for more of them.
     """
-    asked = {attempt.problem.statement: attempt.problem for attempt in measured}
-    return asked | _rows(task, Split.HELD_OUT)
+    problems = {attempt.problem.statement: attempt.problem for attempt in measured}
+    return problems | _rows(task, Split.HELD_OUT)
 
 
 def name_held_out(
@@ -250,22 +245,22 @@ def name_held_out(
 
     Raises ConfigError where there is nothing else to show.
     """
-    held = held_out_problems(plan.task, measured)
+    problems = held_out_problems(plan.task, measured)
     named = [
-        f"{one.lines[0].place}: {_name(held[one.problem.statement])} is held out"
+        f"{one.lines[0].place}: {_name(problems[one.problem.statement])} is held out"
         for one in sources.written
-        if one.problem.statement in held
+        if one.problem.statement in problems
     ]
     more = [f"{len(named) - _NUM_NAMED} more"] if len(named) > _NUM_NAMED else []
-    said = "; ".join(named[:_NUM_NAMED] + more)
+    text = "; ".join(named[:_NUM_NAMED] + more)
     is_all = len(named) == len(sources.written) and not sources.runs
     if named and is_all and not plan.warmstart.demonstrations:
         raise ConfigError(
-            f"nothing to show the model: {said}; expected transcripts of problems to train on, "
+            f"nothing to show the model: {text}; expected transcripts of problems to train on, "
             f"which `repl-rl tasks` lists"
         )
     if named:
-        progress.say(f"left out: {said}")
+        progress.say(f"left out: {text}")
 
 
 def _name(problem: Problem) -> str:
@@ -279,36 +274,36 @@ def _rows(task: Task, split: Split) -> dict[str, Problem]:
     return {problem.statement: problem for problem in task.problems(split, seed=0)}
 
 
-def _check_answer(written: Written, found: Scored) -> None:
+def _check_answer(written: Written, scored: Scored) -> None:
     """ConfigError, with file and line, where a row's known answer is not the one by hand."""
-    if found.verdict is not None and not is_solved(found):
-        word, where = found.verdict.kind.word, written.lines[-1].place
+    if scored.verdict is not None and not summary.is_solved(scored):
+        word, where = scored.verdict.kind.word, written.lines[-1].place
         raise ConfigError(
-            f"{where}: {found.trajectory.submission} is {word} by the answer of "
-            f"{found.problem.id}; correct it, or set warmstart.keep = 'all'"
+            f"{where}: {scored.trajectory.submission} is {word} by the answer of "
+            f"{scored.problem.id}; correct it, or set warmstart.keep = 'all'"
         )
 
 
-def check_written(written: Written, found: Trajectory) -> None:
+def check_written(written: Written, trajectory: Trajectory) -> None:
     """ConfigError, with file and line, where the interpreter does not answer as is written.
 
     A model would be shown something else than its author has seen. One without any output is run
     for what its lines print.
     """
     for index, line in enumerate(written.lines):
-        if index >= len(found.lines):
+        if index >= len(trajectory.lines):
             raise ConfigError(
-                f"{line.place}: not run, as the transcript ends above it ({found.stop_reason}); "
-                f"take the line out"
+                f"{line.place}: not run, as the transcript ends above it "
+                f"({trajectory.stop_reason}); take the line out"
             )
-        outcome = found.lines[index].outcome
+        outcome = trajectory.lines[index].outcome
         if written.has_outputs and outcome.observation != line.output:
             raise ConfigError(
                 f"{line.place}: {line.source!r} answers {outcome.observation!r}, not "
                 f"{line.output!r}; correct it, or write no outputs at all"
             )
-    if found.stop_reason not in _WHOLE:
+    if trajectory.stop_reason not in _WHOLE:
         raise ConfigError(
-            f"{written.lines[-1].place}: the transcript is cut off ({found.stop_reason}); raise "
-            f"that limit under [sampling]"
+            f"{written.lines[-1].place}: the transcript is cut off ({trajectory.stop_reason}); "
+            f"raise that limit under [sampling]"
         )

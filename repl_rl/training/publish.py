@@ -59,12 +59,12 @@ def _ask(name: str) -> None:
     from huggingface_hub import HfApi
 
     api = HfApi()
-    found: dict[str, Any] = api.whoami()
+    user: dict[str, Any] = api.whoami()
     owner = name.partition("/")[0]
-    own = [found["name"], *(one["name"] for one in found.get("orgs", ()))]
+    own = [user["name"], *(one["name"] for one in user.get("orgs", ()))]
     if owner.lower() not in map(str.lower, own):
         raise _refusal(name, f"the token here is for {', '.join(own)}")
-    if found.get("auth", {}).get("accessToken", {}).get("role") == "read":
+    if user.get("auth", {}).get("accessToken", {}).get("role") == "read":
         raise _refusal(name, "the token here may only read")
     api.create_repo(name, private=True, exist_ok=True)
 

@@ -31,19 +31,7 @@ from repl_rl.engines.memory import (
     shortage_explained,
 )
 from repl_rl.engines.sync import sync
-from repl_rl.models.loading import (
-    LoadedModel,
-    ModelFiles,
-    about_device,
-    cache_bytes,
-    check_memory,
-    free_bytes,
-    load_weights,
-    pick_device,
-    read_files,
-    to_train,
-    usable_context,
-)
+from repl_rl.models import loading
 from repl_rl.models.precision import keys_in, precision, warning
 from repl_rl.progress import Progress
 from repl_rl.records import Attempt, Origin, Scored
@@ -54,7 +42,6 @@ from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.sink import Sink
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.encoding import Encoding, prompt_ids
-from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.update.forbidden import check_trainable
 from repl_rl.update.ranks import ALONE, Ranks
 
@@ -76,8 +63,8 @@ class BusyEngine(EngineWrapper):
 
         Both 0 for an engine that does not count them.
         """
-        found: tuple[int, int] = getattr(self.engine, "prefix_tokens", (0, 0))
-        return found
+        tokens: tuple[int, int] = getattr(self.engine, "prefix_tokens", (0, 0))
+        return tokens
 
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
         if self._num_lines == 0:
@@ -115,7 +102,7 @@ class Runtime:
     context_tokens: int
     """The most tokens that the sampler allows a trajectory, prompt included."""
     runner: RolloutRunner
-    loaded: LoadedModel
+    loaded: loading.LoadedModel
     interrupts: Interrupts
     ranks: Ranks
     _loop: asyncio.Runner
@@ -158,16 +145,19 @@ class Runtime:
         """Call `engines.sync`. Of ranks that share servers, the first one gives the weights to them
         and checks them for all.
         """
-        engine, sampling, ranks = self.engine, self.plan.sampling, self.ranks
+        sampling, ranks = self.plan.sampling, self.ranks
         make = partial(
             sync,
-            engine,
+            self.engine,
             self.loaded,
             self._probe,
             version=version,
             temperature=sampling.temperature,
             timeout_s=sampling.engine_timeout_s,
         )
+        engine: Engine = self.engine
+        while isinstance(engine, EngineWrapper):
+            engine = engine.engine
         if not (ranks.are_several and isinstance(engine, SharedEngine)):
             return self._run(make())
         gap = self._run(make()) if ranks.is_first else 0.0
@@ -184,7 +174,7 @@ class Runtime:
 @contextlib.contextmanager
 def open_runtime(
     plan: Plan,
-    loaded: LoadedModel,
+    loaded: loading.LoadedModel,
     *,
     watch: Callable[[Engine], Engine] = lambda engine: engine,
     interrupts: Interrupts | None = None,
@@ -200,11 +190,10 @@ def open_runtime(
     """
     sampling, interrupts = plan.sampling, interrupts or Interrupts()
     fmt = plan.format(loaded.chat_template)
-    prompts = _some_prompts(plan, fmt, loaded)
-    row_tokens, context_tokens = _lengths(plan, loaded, prompts)
+    prompts, row_tokens, context_tokens = _lengths(plan, loaded)
     num_rows = sampling.max_in_flight
     if plan.engine.holds_keys:
-        check_memory(loaded, num_rows=num_rows, row_tokens=row_tokens)
+        loading.check_memory(loaded, num_rows=num_rows, row_tokens=row_tokens)
     env = Env(plan, fmt)
     with asyncio.Runner() as loop:
         stack = contextlib.AsyncExitStack()
@@ -247,7 +236,9 @@ def open_runtime(
             loop.run(stack.aclose())
 
 
-def _about_engine(plan: Plan, loaded: LoadedModel, opened: Engine, *, row_tokens: int) -> str:
+def _about_engine(
+    plan: Plan, loaded: loading.LoadedModel, opened: Engine, *, row_tokens: int
+) -> str:
     """The engine in a few words, with the memory that it will take for keys and values."""
     kind, num_rows = plan.engine, plan.sampling.max_in_flight
     about = f"{kind.name}: {kind.about(plan.config)}"
@@ -256,8 +247,8 @@ def _about_engine(plan: Plan, loaded: LoadedModel, opened: Engine, *, row_tokens
     dtype = loaded.precision.sampling
     if kind.shares_weights:
         dtype = keys_in(dtype, loaded.model.device.type)
-    size = cache_bytes(loaded, num_rows=num_rows, row_tokens=row_tokens, dtype=dtype)
-    more = f"; {said}" if (said := getattr(opened, "about", "")) else ""
+    size = loading.cache_bytes(loaded, num_rows=num_rows, row_tokens=row_tokens, dtype=dtype)
+    more = f"; {details}" if (details := getattr(opened, "about", "")) else ""
     return f"{about}, keys and values up to {size / 2**20:,.0f} MiB{more}"
 
 
@@ -268,7 +259,7 @@ def load_policy(
     say: Callable[[str], None],
     is_training: bool = False,
     ranks: Ranks = ALONE,
-) -> LoadedModel:
+) -> loading.LoadedModel:
     """The model in `policy`, for this plan, after a report of the memory that it takes.
 
     Raises ConfigError, before weights are read, for what cannot fit, and as `open_runtime`.
@@ -283,22 +274,21 @@ def estimate(
     say: Callable[[str], None],
     is_training: bool = False,
     ranks: Ranks = ALONE,
-) -> Callable[[], LoadedModel]:
+) -> Callable[[], loading.LoadedModel]:
     """Report the memory that `load_policy` would take. Returns what then reads the weights.
 
     Raises ConfigError as it does.
     """
     grpo = plan.grpo
     local_rank = ranks.local_rank if ranks.are_several else None
-    device = pick_device(plan.sampling.device, local_rank=local_rank)
+    device = loading.pick_device(plan.sampling.device, local_rank=local_rank)
     types = precision(plan, plan.engine, device=device.type)
-    files = read_files(policy, run_on=plan.sampling.run_on, say=say)
+    files = loading.read_files(policy, run_on=plan.sampling.run_on, say=say)
     plan.engine.check_forbidden(len(files.forbidden_ids))
     if is_training:
         check_trainable(files.forbidden_ids, files.config)
-        files = to_train(files, plan.lora)
-    prompts = _some_prompts(plan, plan.format(files.chat_template), files)
-    row_tokens, _ = _lengths(plan, files, prompts)
+        files = loading.to_train(files, plan.lora)
+    _, row_tokens, _ = _lengths(plan, files)
 
     def taken(recomputes: bool, num_rows: int = grpo.most_rows) -> Memory:
         return measure(
@@ -312,7 +302,7 @@ def estimate(
             device=device.type,
         )
 
-    free = free_bytes(device)
+    free = loading.free_bytes(device)
     recomputes = must_recompute(grpo.gradient_checkpointing, taken, free)
     num_rows = grpo.most_rows
     if is_training and grpo.micro_batch_size == "auto" and device.type == "cuda":
@@ -320,7 +310,7 @@ def estimate(
         num_rows = rows_at_once(plan, size, taken=partial(taken, recomputes), free=free)
     memory = taken(recomputes, num_rows)
     memory.check(free)
-    say(f"device: {about_device(device, visible=os.environ.get('CUDA_VISIBLE_DEVICES'))}")
+    say(f"device: {loading.about_device(device, visible=os.environ.get('CUDA_VISIBLE_DEVICES'))}")
     say(f"memory: {memory.row(free)}")
     if is_training and recomputes:
         say("  activations are made again in the backward (gradient_checkpointing)")
@@ -334,7 +324,7 @@ def estimate(
     if is_rounded and (text := warning(types, learning_rate=grpo.learning_rate)) is not None:
         say(text)
     return partial(
-        load_weights,
+        loading.load_weights,
         files,
         device=device,
         precision=types,
@@ -343,28 +333,23 @@ def estimate(
     )
 
 
-def _lengths(plan: Plan, model: ModelFiles, prompts: Sequence[Sequence[int]]) -> tuple[int, int]:
-    """Tokens of the engine's longest row, and the most that a sampler allows a trajectory.
+def _lengths(plan: Plan, model: loading.ModelFiles) -> tuple[list[list[int]], int, int]:
+    """Ids of some prompts of both splits, tokens of the engine's longest row, and the most that a
+    sampler allows a trajectory.
 
-    Raises ConfigError if the model does not attend to as many.
+    Raises ConfigError where no turn ends, or if the model does not attend to as many.
     """
+    fmt, codec = plan.format(model.chat_template), model.codec
+    Encoding(fmt, codec)
+    prompts = [prompt_ids(make_prompt(plan.task, one, fmt), codec) for one in plan.sample_problems]
     longest = max(map(len, prompts), default=0)
     row_tokens = longest + plan.sampling.max_tokens
-    context_tokens = usable_context(model, row_tokens=row_tokens)
+    context_tokens = loading.usable_context(model, row_tokens=row_tokens)
     row_tokens = min(context_tokens, row_tokens)
     if not plan.engine.rows_grow:
         # A prompt that was not read may be longer.
         row_tokens = context_tokens = min(context_tokens, row_tokens + longest)
-    return row_tokens, context_tokens
-
-
-def _some_prompts(plan: Plan, fmt: TranscriptFormat, loaded: ModelFiles) -> list[list[int]]:
-    """Ids of the prompts of some problems of both splits; ConfigError where no turn ends."""
-    Encoding(fmt, loaded.codec)
-    return [
-        prompt_ids(make_prompt(plan.task, problem, fmt), loaded.codec)
-        for problem in plan.sample_problems
-    ]
+    return prompts, row_tokens, context_tokens
 
 
 def _beginning(prompts: Sequence[Sequence[int]]) -> list[int]:

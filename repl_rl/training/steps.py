@@ -60,7 +60,7 @@ class Laps:
         return taken
 
 
-class _Counts(NamedTuple):
+class _Counters(NamedTuple):
     """Counters of one rank, or how far rollouts have moved them."""
 
     seconds: float
@@ -74,10 +74,10 @@ class _Counts(NamedTuple):
     """Tokens that lines were asked for after."""
 
 
-def _counts(runtime: Runtime) -> _Counts:
+def _counters(runtime: Runtime) -> _Counters:
     engine = runtime.engine
     retries = runtime.runner.num_retries
-    return _Counts(
+    return _Counters(
         time.monotonic(), retries, engine.num_sampled, engine.busy_s, *engine.prefix_tokens
     )
 
@@ -88,7 +88,7 @@ class RolloutCounts:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         runtime.runner.waits.clear()
-        self._before = _counts(runtime)
+        self._before = _counters(runtime)
 
     def metrics(self, scored: Sequence[Scored], shares: Sequence[float]) -> dict[str, float]:
         """The numbers of the rollouts that have ended with these trajectories, those of all ranks.
@@ -97,28 +97,28 @@ class RolloutCounts:
 
         All ranks call it; the first one has the trajectories, the others get nothing.
         """
-        own = _Counts(*map(operator.sub, _counts(self._runtime), self._before))
+        own = _Counters(*map(operator.sub, _counters(self._runtime), self._before))
         waits, ranks = self._runtime.runner.waits, self._runtime.ranks
         gathered = ranks.gather_first([(own, waits.starts_ms, waits.verdicts_ms)])
         if not ranks.is_first:
             return {}
         counts, starts_ms, verdicts_ms = zip(*gathered, strict=True)
-        total = _Counts(*map(sum, zip(*counts, strict=True)))
-        num_kept = sum(item.trajectory.num_sampled for item in scored)
+        total = _Counters(*map(sum, zip(*counts, strict=True)))
+        num_tokens = sum(item.trajectory.num_sampled for item in scored)
         speeds = [one.num_sampled / one.busy_s for one in counts if one.busy_s]
-        found = {
+        row = {
             **rollout_metrics(scored, seconds=own.seconds, weights=shares),
             "rollout/retries": total.num_retries,
-            "rollout/wasted_tokens": total.num_sampled - num_kept,
+            "rollout/wasted_tokens": total.num_sampled - num_tokens,
             **percentiles("kernel/start", list(itertools.chain(*starts_ms))),
             **percentiles("grader/verdict", list(itertools.chain(*verdicts_ms))),
             "engine/idle_share": max(0.0, 1 - total.busy_s / total.seconds),
         }
         if speeds:  # none of an engine that was not asked, nor prefixes of one that counts none
-            found["engine/tokens_per_s"] = sum(speeds)
+            row["engine/tokens_per_s"] = sum(speeds)
         if total.num_before:
-            found["engine/prefix_hit_rate"] = total.num_shared / total.num_before
-        return found
+            row["engine/prefix_hit_rate"] = total.num_shared / total.num_before
+        return row
 
 
 def time_metrics(
@@ -181,8 +181,8 @@ class Training:
         is_due = every and policy_version % every < self.settings.grpo.num_rollout_updates
         if policy_version and is_due:
             self._laps.begin(_EVALUATION)
-            if (found := self.held_out.measure(policy_version)) is not None:
-                self.progress.say(f"held-out, step {policy_version}: {found}")
+            if (report := self.held_out.measure(policy_version)) is not None:
+                self.progress.say(f"held-out, step {policy_version}: {report}")
         update = self.progress.inside("sampling", len(numbers))
         self._laps.begin("rollout")
         counted = RolloutCounts(runtime)
@@ -215,16 +215,16 @@ class Training:
 
         The first rank also has those of all, in the order of the batch.
         """
-        name, kept = rollouts_name(policy_version), list[Scored]()
+        name, made = rollouts_name(policy_version), list[Scored]()
         attempts = self._attempts(numbers, policy_version)
-        run = partial(run_counted, self.runtime, update=update, on_scored=kept.append)
+        run = partial(run_counted, self.runtime, update=update, on_scored=made.append)
         try:
             own = self.runtime.interrupts.stoppable(
                 lambda: self._roll_again(
                     self.credit.roll_out(attempts, run), numbers, policy_version
                 )
             )
-            self._scored = self.runtime.ranks.gather_first(kept if own is None else distinct(own))
+            self._scored = self.runtime.ranks.gather_first(made if own is None else distinct(own))
             self._groups = {
                 "group/rerolled": sum(self.runtime.ranks.gather([self._num_again])),
                 # Of the rows of all: a group may lie across ranks.
@@ -232,8 +232,8 @@ class Training:
                 **self.credit.metrics(self._scored),
             }
         except BaseException:
-            if kept and self.sink is not None:
-                self.sink.folder.append_trajectories(name, kept)
+            if made and self.sink is not None:
+                self.sink.folder.append_trajectories(name, made)
             raise
         if self._scored and self.sink is not None:
             self.sink.folder.append_trajectories(name, self._scored)
@@ -252,11 +252,11 @@ class Training:
                 break
             self._num_again += len(dead)
             attempts = self._attempts(numbers, policy_version, again=again)
-            places = [i for i, one in enumerate(attempts) if one.group_index in dead]
-            update = self.progress.inside("again", len(places))
-            fresh = run_counted(self.runtime, [attempts[i] for i in places], update)
-            for place, item in zip(places, fresh, strict=True):
-                scored[place] = item
+            rows = [i for i, one in enumerate(attempts) if one.group_index in dead]
+            update = self.progress.inside("again", len(rows))
+            fresh = run_counted(self.runtime, [attempts[i] for i in rows], update)
+            for row, item in zip(rows, fresh, strict=True):
+                scored[row] = item
             dead = dead_groups(scored, self.credit)
         return scored
 
@@ -277,9 +277,9 @@ class Training:
         self._is_warned = self._is_warned or warn_of_ungraded(self._scored, self.progress)
         if step == 1 or step % self.settings.report.sample_every == 0:
             chosen = random.Random(derive_seed(self.settings.seed, "sample", step))
-            shown = chosen.choice(self._scored)
-            name = rollouts_name(shown.trajectory.policy_version)  # as `show --step` has it
-            self.progress.sample(name, shown, self.runtime.loaded.codec.decode)
+            sample = chosen.choice(self._scored)
+            name = rollouts_name(sample.trajectory.policy_version)  # as `show --step` has it
+            self.progress.sample(name, sample, self.runtime.loaded.codec.decode)
 
     def _attempts(
         self, numbers: Sequence[int], policy_version: int, *, again: int = 0
@@ -330,14 +330,14 @@ class ProblemSequence:
         return iter(self._task.problems(Split.TRAIN, seed=self._seed))
 
     def _draw(self) -> None:
-        found = next(self._source, None)
-        if found is None:
+        problem = next(self._source, None)
+        if problem is None:
             self._source = self._begin()
-            found = next(self._source, None)
-        if found is None:
+            problem = next(self._source, None)
+        if problem is None:
             name = self._task.name
             raise ConfigError(f"task {name!r} has no problems in its split {Split.TRAIN!s}")
-        self._held.append(found)
+        self._held.append(problem)
         self._num_drawn += 1
 
 

@@ -45,21 +45,10 @@ from repl_rl.runs.folder import (
     read_versions,
 )
 from repl_rl.runs.resume import Begun, begun, cut, evaluated_steps
-from repl_rl.tasks.base import Task, baselines_of, demonstrable
-from repl_rl.training.evaluate import NOT_MEASURED, HeldOut, Report, held_out_attempts
+from repl_rl.tasks.base import Task, demonstrable
+from repl_rl.training import evaluate, starter, steps
 from repl_rl.training.publish import MERGED, push
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
-from repl_rl.training.starter import (
-    Recipe,
-    build,
-    check_adapter,
-    check_cache,
-    collect,
-    made_elsewhere,
-    starter_path,
-    starter_sandbox,
-)
-from repl_rl.training.steps import ProblemSequence, StepCallback, Training
 from repl_rl.transcript.format import setup_sources
 from repl_rl.update.grpo import last_step_kept
 from repl_rl.update.ranks import Ranks, launched, peers_named, refuse_shards, without_launcher
@@ -126,7 +115,7 @@ def _warned(progress: Progress) -> Iterator[None]:
         progress.warn(str(error))
 
 
-DEFAULT_RECIPE = Recipe()
+DEFAULT_RECIPE = starter.Recipe()
 _DEMONSTRATIONS_AT_ONCE = 48
 _LESS_TO_UPDATE = "lower grpo.micro_batch_size or sampling.max_tokens"
 
@@ -136,10 +125,10 @@ def train(
     path: Path | str,
     progress: Progress | None = None,
     *,
-    recipe: Recipe = DEFAULT_RECIPE,
+    recipe: starter.Recipe = DEFAULT_RECIPE,
     resume: bool = False,
     merge: bool = False,
-) -> tuple[Report | None, Report | None]:
+) -> tuple[evaluate.Report | None, evaluate.Report | None]:
     """Run `plan` into the folder `path`; the held-out reports from before and after.
 
         plan = make_plan(resolve(overrides=["grpo.steps=10"]), to_train=True)
@@ -169,8 +158,8 @@ def train(
     # Here, as both may refuse and a starter takes minutes.
     device = pick_device(plan.sampling.device).type
     types = precision(plan, plan.engine, device=device)
-    problems = ProblemSequence(plan.task, seed=plan.seed)  # raises where there are none
-    attempts = held_out_attempts(plan.task, count=plan.eval.problems, seed=plan.seed)
+    problems = steps.ProblemSequence(plan.task, seed=plan.seed)  # raises where there are none
+    attempts = evaluate.held_out_attempts(plan.task, count=plan.eval.problems, seed=plan.seed)
     run = begun(path) if resume else None
     if run is None:
         check_output(path)
@@ -203,12 +192,12 @@ def _run(
     path: Path,
     progress: Progress,
     *,
-    recipe: Recipe,
+    recipe: starter.Recipe,
     run: Begun | None,
-    problems: ProblemSequence,
+    problems: steps.ProblemSequence,
     attempts: Sequence[Attempt],
     ranks: Ranks,
-) -> tuple[Report | None, Report | None]:
+) -> tuple[evaluate.Report | None, evaluate.Report | None]:
     set_seed(derive_seed(plan.seed, "torch") % 2**32)
     policy = ranks.from_first(_policy(plan, progress, recipe=recipe, run=run, ranks=ranks))
     loaded = load_policy(plan, policy, say=progress.say, is_training=True, ranks=ranks)
@@ -231,17 +220,22 @@ def _run(
             sink = stack.enter_context(runtime.sink(folder, progress, step=reached))
             if plan.eval.every:
                 keep_best = partial(loaded.save, folder.best_checkpoint)
-        held_out = HeldOut(
+        held_out = evaluate.HeldOut(
             attempts=attempts,
             runtime=runtime,
             progress=progress,
             sink=sink,
             rates=ranks.from_first(evaluated_steps(path) if ranks.is_first else {}),
             keep_best=keep_best,
-            baselines=baselines_of(plan.task),
         )
-        training = Training(
-            settings=plan.changed(grpo=loaded.chosen(plan.grpo)),
+        # With what was left to this machine.
+        grpo = replace(
+            plan.grpo,
+            gradient_checkpointing=loaded.recomputes,
+            micro_batch_size=loaded.micro_batch_size,
+        )
+        training = steps.Training(
+            settings=plan.changed(grpo=grpo),
             problems=problems,
             held_out=held_out,
             runtime=runtime,
@@ -250,18 +244,18 @@ def _run(
             sink=sink,
         )
         before = held_out.measure(0)
-        progress.say(f"held-out before: {before or NOT_MEASURED}")
+        progress.say(f"held-out before: {before or evaluate.NOT_MEASURED}")
         _update(training, path, None if run is None else run.checkpoint)
         if folder is not None:
             loaded.save(folder.final_checkpoint)
         runtime.sync(plan.grpo.steps)
         after = held_out.measure(plan.grpo.steps) if plan.grpo.steps else before
-        progress.say(f"held-out after:  {after or NOT_MEASURED}")
+        progress.say(f"held-out after:  {after or evaluate.NOT_MEASURED}")
     return before, after
 
 
 def _policy(
-    plan: Plan, progress: Progress, *, recipe: Recipe, run: Begun | None, ranks: Ranks
+    plan: Plan, progress: Progress, *, recipe: starter.Recipe, run: Begun | None, ranks: Ranks
 ) -> str:
     """Return where the first weights are. Only the first rank's counts: it makes the starter."""
     if run is not None:
@@ -328,7 +322,7 @@ def say_runtime(runtime: Runtime, progress: Progress) -> None:
         progress.say(f"  not strict: {runtime.env.walls.shortfall}")
 
 
-def _update(training: Training, path: Path, checkpoint: Path | None) -> None:
+def _update(training: steps.Training, path: Path, checkpoint: Path | None) -> None:
     settings, runtime, progress = training.settings, training.runtime, training.progress
     loaded, num_steps = runtime.loaded, settings.grpo.steps
     if (every := checkpoint_every(settings)) != settings.report.checkpoint_every:
@@ -344,7 +338,7 @@ def _update(training: Training, path: Path, checkpoint: Path | None) -> None:
             credit=training.credit,
             precision=loaded.precision,
             folder=path / CHECKPOINTS,
-            callbacks=[StepCallback(training, update)],
+            callbacks=[steps.StepCallback(training, update)],
             forbidden_ids=loaded.forbidden_ids,
             ranks=runtime.ranks,
         )
@@ -373,44 +367,46 @@ def _readable(checkpoint: Path | None) -> Iterator[None]:
         raise ConfigError(f"cannot go on from {str(checkpoint)!r}: {reason}") from None
 
 
-def policy_folder(plan: Plan, progress: Progress, *, recipe: Recipe = DEFAULT_RECIPE) -> str:
+def policy_folder(
+    plan: Plan, progress: Progress, *, recipe: starter.Recipe = DEFAULT_RECIPE
+) -> str:
     """The model that the plan names, or the task's starter, made on first use."""
     plan.require_policy()
     if plan.model is not None:
         return plan.model
-    path = starter_path(plan.task, recipe)
+    path = starter.starter_path(plan.task, recipe)
     if not path.exists():
-        check_adapter(plan.lora, recipe)
+        starter.check_adapter(plan.lora, recipe)
         make_starter(plan.task, recipe, path, progress, isolation=plan.sandbox.isolation)
-    elif made := made_elsewhere(path):
+    elif made := starter.made_elsewhere(path):
         progress.say(f"starter: made {made}; `repl-rl warmstart` makes it anew")
     return str(path)
 
 
 def make_starter(
-    task: Task, recipe: Recipe, path: Path, progress: Progress, *, isolation: Isolation
+    task: Task, recipe: starter.Recipe, path: Path, progress: Progress, *, isolation: Isolation
 ) -> None:
     """Run the demonstrations in kernels and train the starter on them, behind two bars."""
-    check_cache(path)
-    sandbox = replace(starter_sandbox(), isolation=isolation)
+    starter.check_cache(path)
+    sandbox = replace(starter.starter_sandbox(), isolation=isolation)
     with progress.bar("starter: running demonstrations", recipe.num_demonstrations) as update:
 
         async def run() -> Any:
             async with kernel_pool(sandbox, setup=setup_sources(task.prompt)) as pool:
-                return await collect(
+                return await starter.collect(
                     task, pool, recipe, max_in_flight=_DEMONSTRATIONS_AT_ONCE, update=update
                 )
 
         with Interrupts() as interrupts, asyncio.Runner() as runner:
             demonstrations = interrupts.run(runner, run())
     with progress.bar("starter: supervised training", 1) as update:
-        build(demonstrations, recipe, path, update=update)
+        starter.build(demonstrations, recipe, path, update=update)
     progress.say(f"starter policy: {path}")
 
 
 def remake_starter(plan: Plan, progress: Progress) -> Path:
     """Make the starter of the plan's task anew, cached or not. Returns its folder."""
     task, recipe = demonstrable(plan.task), DEFAULT_RECIPE
-    path = starter_path(task, recipe)
+    path = starter.starter_path(task, recipe)
     make_starter(task, recipe, path, progress, isolation=plan.sandbox.isolation)
     return path

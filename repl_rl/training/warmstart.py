@@ -26,15 +26,8 @@ from repl_rl.models.weights import is_adapted
 from repl_rl.progress import Progress
 from repl_rl.records import Scored
 from repl_rl.rollout.plan import Plan
-from repl_rl.runs.folder import (
-    LESSONS,
-    RunFolder,
-    WarmRecord,
-    check_output,
-    write_record,
-)
+from repl_rl.runs.folder import LESSONS, RunFolder, WarmRecord, check_output, write_record
 from repl_rl.runs.sink import Sink
-from repl_rl.tasks.base import baselines_of
 from repl_rl.training.evaluate import NOT_MEASURED, HeldOut, Report, held_out_attempts
 from repl_rl.training.lessons import Gathering, Lessons, name_held_out
 from repl_rl.training.runtime import estimate, open_runtime
@@ -66,12 +59,12 @@ class Warmed:
             "left_out": dict(self.record.left_out),
             "steps": self.record.steps,
             "learning_rate": self.record.learning_rate,
-            "before": _facts(self.before),
-            "after": _facts(self.after),
+            "before": _numbers(self.before),
+            "after": _numbers(self.after),
         }
 
 
-def _facts(report: Report | None) -> dict[str, Any] | None:
+def _numbers(report: Report | None) -> dict[str, Any] | None:
     if report is None:
         return None
     rate = report.all
@@ -137,13 +130,7 @@ def warm_start(plan: Plan, path: Path, progress: Progress, sources: Sources) -> 
         say_runtime(runtime, progress)
         progress.say(f"shown: {lessons}")
         with runtime.sink(folder, progress) as sink:
-            measured = partial(
-                HeldOut,
-                runtime=runtime,
-                progress=progress,
-                sink=sink,
-                baselines=baselines_of(plan.task),
-            )
+            measured = partial(HeldOut, runtime=runtime, progress=progress, sink=sink)
             before = measured(attempts=held_out[: plan.warmstart.problems_before]).measure(0)
             progress.say(f"held-out before: {about(before)}")
             runtime.sleep()

@@ -21,8 +21,8 @@ import trl.trainer.utils
 from torch.nn.functional import pad
 
 from repl_rl.engines.memory import TORCH_TILE_WIDTH
-from repl_rl.update import token_tree as tree_attention
-from repl_rl.update.token_tree import IGNORED, TokenTree, grow
+from repl_rl.models.shape import sees_all
+from repl_rl.update.token_tree import IGNORED, TokenTree, grow, in_use
 
 # B rows, S = P + T tokens of each, prompts padded on the left, completions on the right
 
@@ -101,7 +101,7 @@ def as_tree(model: Forward, inner: Any) -> Forward:
         **rest: Any,
     ) -> SimpleNamespace:
         tree = grow(input_ids, attention_mask, labels)
-        with tree_attention.in_use(inner), _picked(inner.base_model, tree.before):
+        with in_use(inner), _picked(inner.base_model, tree.before):
             out = model(**_inputs(tree), shift_labels=tree.labels[None], **rest)
 
         def spread(scores: torch.Tensor | None) -> torch.Tensor | None:
@@ -147,7 +147,9 @@ def takes_trees(model: Any) -> bool:  # Any: a PreTrainedModel
 
     It is tried on a few rows because some do more with a mask or with keys than their config says.
     """
-    if not tree_attention.fits(model):
+    config = model.config.get_text_config()
+    is_replaceable = model._supports_attention_backend and config._attn_implementation == "sdpa"
+    if not is_replaceable or not sees_all(config):
         return False
     ids = torch.zeros(len(_TRIAL), max(map(len, _TRIAL)), dtype=torch.long, device=model.device)
     mask = torch.zeros_like(ids)
@@ -160,8 +162,8 @@ def takes_trees(model: Any) -> bool:  # Any: a PreTrainedModel
         with torch.no_grad():
             states = model.base_model(input_ids=ids, attention_mask=mask).last_hidden_state
             tree = grow(ids, mask, labels)
-            with tree_attention.in_use(model), _picked(model.base_model, tree.before):
-                found = model.base_model(**_inputs(tree)).last_hidden_state[0]
+            with in_use(model), _picked(model.base_model, tree.before):
+                by_tree = model.base_model(**_inputs(tree)).last_hidden_state[0]
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
         return False
     finally:
@@ -171,7 +173,7 @@ def takes_trees(model: Any) -> bool:  # Any: a PreTrainedModel
     # Wrong keys move states by about their spread, rounding to half precision by a few hundredths
     # of it. A trained model has entries of 30 spreads, which float32 rounds by thousandths of one.
     limit = 0.01 if model.dtype is torch.float32 else 0.2
-    gap: float = (found.float() - expected).abs().max().item()
+    gap: float = (by_tree.float() - expected).abs().max().item()
     return gap < limit * float(expected.std())
 
 
@@ -183,14 +185,14 @@ def head_on_labels() -> Iterator[None]:
     Without Triton it makes copies of each tile.
     """
     heads: Any = trl.trainer.utils
-    asked, width = heads._use_triton, heads._CHUNKED_LOGPROB_CHUNK_SIZE
+    uses_triton, width = heads._use_triton, heads._CHUNKED_LOGPROB_CHUNK_SIZE
     heads._use_triton = lambda _: True
     if not torch.cuda.is_available():
         heads._CHUNKED_LOGPROB_CHUNK_SIZE = TORCH_TILE_WIDTH
     try:
         yield
     finally:
-        heads._use_triton, heads._CHUNKED_LOGPROB_CHUNK_SIZE = asked, width
+        heads._use_triton, heads._CHUNKED_LOGPROB_CHUNK_SIZE = uses_triton, width
 
 
 def on_sampled(model: Forward, sampled: torch.Tensor) -> Forward:

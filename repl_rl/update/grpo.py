@@ -25,20 +25,8 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from repl_rl.base.disk import remove, written_aside
 from repl_rl.config.sections import GRPOConfig
-from repl_rl.credit.advantages import (
-    advantage_rows,
-    dead_groups,
-    weight_rows,
-)
+from repl_rl.credit import advantages, importance, ledger
 from repl_rl.credit.base import Credit
-from repl_rl.credit.importance import (
-    divergence,
-    importance_metrics,
-    largest_gap,
-    line_ratios,
-    weigh_lines,
-)
-from repl_rl.credit.ledger import advantage_metrics, advantage_sums
 from repl_rl.errors import DivergedError, RankError, StorageError
 from repl_rl.models.weights import inner_model
 from repl_rl.records import Scored
@@ -208,7 +196,7 @@ class LineGRPOTrainer(GRPOTrainer):
     def _left_out(self) -> list[bool]:
         """Mark trajectories in which no token counts. Siblings' baselines still hold them."""
         trajectories, rerolls = [item.trajectory for item in self.scored], self._line_config.rerolls
-        dead = dead_groups(self.scored, self._credit) if rerolls else set[int]()
+        dead = advantages.dead_groups(self.scored, self._credit) if rerolls else set[int]()
         seen = set[tuple[int, int]]()
         left_out = []
         for t in trajectories:
@@ -280,8 +268,8 @@ class LineGRPOTrainer(GRPOTrainer):
         rows = self._advantage_rows()
         if self._weighs_lines:
             rows = self._weigh(rows, out)
-        sums = advantage_sums(self.scored, rows)
-        self._record(advantage_metrics(self._ranks.gather([sums])))
+        sums = ledger.advantage_sums(self.scored, rows)
+        self._record(ledger.advantage_metrics(self._ranks.gather([sums])))
         ids = out["completion_ids"]
         out["advantages"] = pad_right(rows, width=ids.shape[1]).to(ids.device)
         return out
@@ -289,10 +277,10 @@ class LineGRPOTrainer(GRPOTrainer):
     def _advantage_rows(self) -> list[list[float]]:
         """Advantages of this process's rows; their siblings are gathered from the others."""
         scored, credit = self._ranks.gather(self.scored), self._credit
-        rows = self._ranks.share(advantage_rows(scored, credit))
+        rows = self._ranks.share(advantages.advantage_rows(scored, credit))
         if not credit.grows or self._line_config.loss_type not in _DIVIDED_BY_TOKENS:
             return rows
-        weights = self._ranks.share(weight_rows(scored, credit))
+        weights = self._ranks.share(advantages.weight_rows(scored, credit))
         counts = [(sum(w > 0 for w in weights_T), math.fsum(weights_T)) for weights_T in weights]
         num_tokens, weighed = map(math.fsum, zip(*self._ranks.gather(counts), strict=True))
         scale = num_tokens / weighed if weighed else 1.0
@@ -311,23 +299,25 @@ class LineGRPOTrainer(GRPOTrainer):
             if is_left_out:
                 weighed.append(row)
                 continue
-            ratios_L = line_ratios(trajectory, trainer_T)
-            weighed.append(weigh_lines(trajectory, row, ratios_L, cap=cap, trainer_T=trainer_T))
+            ratios_L = importance.line_ratios(trajectory, trainer_T)
+            weighed.append(
+                importance.weigh_lines(trajectory, row, ratios_L, cap=cap, trainer_T=trainer_T)
+            )
             ratios.extend(ratios_L)
-            gaps.append(largest_gap(trajectory, trainer_T))
-            divergences.append(divergence(trajectory, trainer_T))
+            gaps.append(importance.largest_gap(trajectory, trainer_T))
+            divergences.append(importance.divergence(trajectory, trainer_T))
         gather = self._ranks.gather
         ratios, gaps, divergences = gather(ratios), gather(gaps), gather(divergences)
         if ratios:
-            self._record(importance_metrics(ratios, gaps, cap=cap))
+            self._record(importance.importance_metrics(ratios, gaps, cap=cap))
             nats, counts = zip(*divergences, strict=True)
             self._record({"inf_kld": sum(nats) / sum(counts)})
         return weighed
 
-    def _record(self, found: Mapping[str, float]) -> None:
+    def _record(self, numbers: Mapping[str, float]) -> None:
         """Let TRL log these with the step's own numbers."""
         mode = "train" if self.model.training else "eval"  # type: ignore[union-attr]
-        for name, value in found.items():
+        for name, value in numbers.items():
             self._metrics[mode][name].append(value)
 
     def record_moved_share(self, share: float) -> None:
@@ -379,7 +369,9 @@ class LineGRPOTrainer(GRPOTrainer):
         Injected tokens get 0 as well, and never go through the head.
         """
         score = super()._get_per_token_logps_and_entropies
-        sampled = self._sampled_of(len(input_ids), logits_to_keep).to(input_ids.device)
+        sampled = torch.ones(len(input_ids), logits_to_keep, dtype=torch.bool)
+        if self.sampled is not None:
+            sampled = pad(self.sampled != 0, (0, logits_to_keep - self.sampled.shape[1]))
         inner, head = inner_model(self.accelerator.unwrap_model(model)), self._head(model)
         num_parts = self.length_parts
         # The loss of routers counts every token of every row.
@@ -396,7 +388,7 @@ class LineGRPOTrainer(GRPOTrainer):
                 model,
                 input_ids,
                 attention_mask,
-                sampled,
+                sampled.to(input_ids.device),
                 num_parts=num_parts,
                 batch_size=batch_size,
                 **kwargs,
@@ -431,12 +423,6 @@ class LineGRPOTrainer(GRPOTrainer):
         inner = inner_model(self.model)
         with in_use(inner) if self._forwards_trees else nullcontext():
             return super().training_step(model, *args, **kwargs)  # type: ignore  # TRL has no types
-
-    def _sampled_of(self, num_rows: int, width: int) -> torch.Tensor:
-        """(num_rows, `width`): which of the first `width` tokens of completions were sampled."""
-        if self.sampled is None:
-            return torch.ones(num_rows, width, dtype=torch.bool)
-        return pad(self.sampled != 0, (0, width - self.sampled.shape[1]))
 
 
 def outcome_reward(*, outcome_reward: list[float | None], **_: Any) -> list[float | None]:

@@ -62,10 +62,10 @@ class Ranks:
             return list(rows)
         import torch.distributed as group
 
-        found: list[list[T]] = [[] for _ in range(self.world)]
+        parts: list[list[T]] = [[] for _ in range(self.world)]
         with peers_named():
-            group.all_gather_object(found, list(rows))
-        return [row for part in found for row in part]
+            group.all_gather_object(parts, list(rows))
+        return [row for part in parts for row in part]
 
     def gather_first(self, rows: Sequence[T]) -> list[T]:
         """Gather for the first rank alone; the others get nothing."""
@@ -73,10 +73,10 @@ class Ranks:
             return list(rows)
         import torch.distributed as group
 
-        found: list[list[T]] = [[] for _ in range(self.world)]
+        parts: list[list[T]] = [[] for _ in range(self.world)]
         with peers_named():
-            group.gather_object(list(rows), found if self.is_first else None, dst=0)
-        return [row for part in found for row in part]
+            group.gather_object(list(rows), parts if self.is_first else None, dst=0)
+        return [row for part in parts for row in part]
 
     def from_first(self, value: T) -> T:
         """Give the first rank's value to all."""

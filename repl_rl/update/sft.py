@@ -52,24 +52,20 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # no closure is used
         assert closure is None
         for group in self.param_groups:
+            rate, decay = group["lr"], group["weight_decay"]
             for matrix in group["params"]:
-                if matrix.grad is not None:
-                    rates = {name: group[name] for name in ("lr", "weight_decay")}
-                    self._move(matrix, matrix.grad, **rates)
-
-    def _move(
-        self, matrix: torch.nn.Parameter, gradient: torch.Tensor, *, lr: float, weight_decay: float
-    ) -> None:
-        state = self.state[matrix]
-        if not state:
-            state["momentum"] = torch.zeros_like(matrix)
-        momentum: torch.Tensor = state["momentum"]
-        momentum.lerp_(gradient, 1 - MOMENTUM)
-        ahead = gradient.lerp(momentum, MOMENTUM)  # Nesterov's
-        num_rows, num_columns = matrix.shape
-        matrix.mul_(1 - lr * weight_decay)
-        length = lr * math.sqrt(max(1.0, num_rows / num_columns))
-        matrix.add_(orthogonal(ahead), alpha=-length)
+                if matrix.grad is None:
+                    continue
+                state = self.state[matrix]
+                if not state:
+                    state["momentum"] = torch.zeros_like(matrix)
+                momentum: torch.Tensor = state["momentum"]
+                momentum.lerp_(matrix.grad, 1 - MOMENTUM)
+                ahead = matrix.grad.lerp(momentum, MOMENTUM)  # Nesterov's
+                num_rows, num_columns = matrix.shape
+                matrix.mul_(1 - rate * decay)
+                length = rate * math.sqrt(max(1.0, num_rows / num_columns))
+                matrix.add_(orthogonal(ahead), alpha=-length)
 
 
 def orthogonal(matrix: torch.Tensor) -> torch.Tensor:

@@ -22,7 +22,6 @@ from torch.nn.attention.varlen import varlen_attn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from repl_rl.engines.hf.attention import attention, register
-from repl_rl.models.shape import sees_all
 
 NAME = "repl_rl_tree"
 
@@ -87,9 +86,9 @@ class Branches:
     def dense_mask(self, heads: int, device: torch.device) -> torch.Tensor:
         """(heads * N, N): which tokens each token of the tree sees, for each head."""
         if (heads,) not in self._masks:
-            places, own = self._places(), torch.tensor(self.sizes).cumsum(dim=0)
+            paths, own = self._places(), torch.tensor(self.sizes).cumsum(dim=0)
             seen = torch.zeros(int(own[-1]), int(own[-1]), dtype=torch.bool)
-            for path, size, stop in zip(places, self.sizes, own.tolist(), strict=True):
+            for path, size, stop in zip(paths, self.sizes, own.tolist(), strict=True):
                 seen[stop - size : stop, path] = True
             # Tokens lie behind all that they see.
             self._masks[heads,] = seen.tril().repeat(heads, 1).to(device)
@@ -98,13 +97,13 @@ class Branches:
     def packed(self, device: torch.device) -> Packed:
         """Return the branches one behind the other, each with the keys of its path."""
         if not self._packed:
-            places = self._places()
-            counts = self.sizes, [len(path) for path in places]
+            paths = self._places()
+            counts = self.sizes, [len(path) for path in paths]
             ends = [torch.tensor([0, *accumulate(sizes)], dtype=torch.int32) for sizes in counts]
             query_ends, key_ends = (each.to(device, non_blocking=True) for each in ends)
             self._packed.append(
                 Packed(
-                    keys=torch.cat(places).to(device, non_blocking=True),
+                    keys=torch.cat(paths).to(device, non_blocking=True),
                     query_ends=query_ends,
                     key_ends=key_ends,
                     most_queries=max(counts[0]),
@@ -117,14 +116,6 @@ class Branches:
         """Return the tokens that the end of each branch sees, in order."""
         pieces = torch.split(torch.arange(sum(self.piece_sizes)), self.piece_sizes)
         return [torch.cat([pieces[i] for i in path]) for path in self.pieces]
-
-
-def fits(model: Any) -> bool:  # Any: a PreTrainedModel
-    """Return whether each token sees all before it, by an attention that can be replaced."""
-    config = model.config.get_text_config()
-    if not model._supports_attention_backend or config._attn_implementation != "sdpa":
-        return False
-    return sees_all(config)
 
 
 @contextlib.contextmanager
@@ -209,8 +200,8 @@ def _folded(
     """Attention with query heads that share keys as further queries, (1, Q, H, D)."""
     _, heads, size, width = query.shape
     folded = query.reshape(1, key.shape[1], -1, width)
-    found = attention(folded, key, value, mask=mask, scale=scaling)
-    return found.reshape(1, heads, size, -1).transpose(1, 2)
+    attended = attention(folded, key, value, mask=mask, scale=scaling)
+    return attended.reshape(1, heads, size, -1).transpose(1, 2)
 
 
 def _of_variable_lengths(
@@ -222,7 +213,7 @@ def _of_variable_lengths(
 ) -> torch.Tensor:
     packed = branches.packed(query.device)
     keys, values = (x[0].transpose(0, 1).index_select(0, packed.keys) for x in (key, value))
-    found = varlen_attn(
+    attended = varlen_attn(
         query[0].transpose(0, 1).contiguous(),
         keys,
         values,
@@ -235,8 +226,8 @@ def _of_variable_lengths(
         window_size=(-1, 0),
         **_SHARED_HEADS,
     )
-    assert isinstance(found, torch.Tensor)  # the only one, where nothing else is asked for
-    return found[None]
+    assert isinstance(attended, torch.Tensor)  # the only one, where nothing else is asked for
+    return attended[None]
 
 
 IGNORED = -100
@@ -279,8 +270,7 @@ def grow(ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor) -> TokenTr
         row[seen][:length].tolist()
         for row, seen, length in zip(ids, mask.bool(), lengths.tolist(), strict=True)
     ]
-    paths, branches = _grown(rows)
-    tokens, positions = _along(rows, paths, branches)
+    paths, branches, tokens, positions = _runs(rows)
     starts = torch.tensor([0, *map(len, rows)]).cumsum(dim=0)[:-1]
     nodes = torch.cat([torch.arange(*run) for path in paths for run in path])
     to_device = partial(torch.Tensor.to, device=device, non_blocking=True)
@@ -316,35 +306,26 @@ def _rows(values: Sequence[Any], rows: Sequence[int]) -> Any:
     return first
 
 
-def _grown(rows: Sequence[list[int]]) -> tuple[list[list[Run]], list[int]]:
-    """Runs of tokens along each row, and the rows that end in a branch of their own, in order."""
+def _runs(rows: Sequence[list[int]]) -> tuple[list[list[Run]], list[int], list[int], list[int]]:
+    """Runs of tokens along each row, and the rows that end in a branch of their own, in order;
+    ids and positions of the tokens of all branches."""
     paths: list[list[Run]] = [[] for _ in rows]
     branches: list[int] = []
-    last, size = 0, 0
+    tokens: list[int] = []
+    positions: list[int] = []
+    last = 0
     # In this order a row shares most with the one before it.
     for row in sorted(range(len(rows)), key=lambda i: rows[i]):
         shared = _num_shared(rows[last], rows[row]) if branches else 0
         paths[row] = _first(paths[last], shared)
-        if own := len(rows[row]) - shared:
-            paths[row].append((size, size + own))
+        if shared < len(rows[row]):
+            start = len(tokens)
+            tokens += rows[row][shared:]
+            positions += range(shared, len(rows[row]))
+            paths[row].append((start, len(tokens)))
             branches.append(row)
-            size += own
         last = row
-    return paths, branches
-
-
-def _along(
-    rows: Sequence[Sequence[int]], paths: Sequence[Sequence[Run]], branches: Sequence[int]
-) -> tuple[list[int], list[int]]:
-    """Ids and positions of the tokens of all branches."""
-    tokens: list[int] = []
-    positions: list[int] = []
-    for row in branches:
-        start, stop = paths[row][-1]
-        length = len(rows[row])
-        tokens += rows[row][length - (stop - start) :]
-        positions += range(length - (stop - start), length)
-    return tokens, positions
+    return paths, branches, tokens, positions
 
 
 def _num_shared(one: Sequence[int], other: Sequence[int]) -> int:
@@ -355,9 +336,9 @@ def _num_shared(one: Sequence[int], other: Sequence[int]) -> int:
 
 def _first(runs: Sequence[Run], num_tokens: int) -> list[Run]:
     """The runs of as many tokens from the first on."""
-    found: list[Run] = []
+    first: list[Run] = []
     for start, stop in runs:
         if num_tokens > 0:
-            found.append((start, min(stop, start + num_tokens)))
+            first.append((start, min(stop, start + num_tokens)))
         num_tokens -= stop - start
-    return found
+    return first

@@ -163,9 +163,9 @@ def sections_by(args: Any, settings: Settings, *, weights: torch.dtype) -> dict[
     ConfigError for arguments that cannot hold where lines are sampled.
     """
     for name, neutral in _NEUTRAL.items():
-        if (found := getattr(args, name)) != neutral:
+        if (given := getattr(args, name)) != neutral:
             raise ConfigError(
-                f"GRPOConfig({name}={found!r}) does not go with rollouts line by line; leave it "
+                f"GRPOConfig({name}={given!r}) does not go with rollouts line by line; leave it "
                 f"out, and give overrides=['sampling.engine=vllm'] for vLLM"
             )
     in_single: Any = "mixed" if args.bf16 else "float32"

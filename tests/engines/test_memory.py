@@ -15,10 +15,10 @@ from repl_rl.config.sections import GRPOConfig, SamplingConfig
 from repl_rl.engines.kinds import engine_kind
 from repl_rl.engines.memory import PARTS, Memory, measure, must_recompute, rows_at_once
 from repl_rl.errors import ConfigError
+from repl_rl.models import loading
 from repl_rl.models.loading import ModelFiles, load_weights, num_parameters, read_files
 from repl_rl.models.precision import Precision
 from repl_rl.rollout.plan import make_plan
-from repl_rl.training import runtime
 from repl_rl.training.runtime import load_policy
 from repl_rl.update.grpo import LineGRPOTrainer
 from tiny_model import save_tiny_model
@@ -155,10 +155,10 @@ def test_rows_of_a_micro_batch_are_those_that_were_asked_for_or_a_gpus(
     wanted: Any, device: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A GPU with room for a step of 64; on a CPU it is what it was."""
-    monkeypatch.setattr(runtime, "pick_device", lambda *_, **__: torch.device(device))
-    monkeypatch.setattr(runtime, "free_bytes", lambda _device: 64 << 30)
+    monkeypatch.setattr(loading, "pick_device", lambda *_, **__: torch.device(device))
+    monkeypatch.setattr(loading, "free_bytes", lambda _device: 64 << 30)
     loads: dict[str, Any] = {}
-    monkeypatch.setattr(runtime, "load_weights", lambda _files, **given: loads.update(given))
+    monkeypatch.setattr(loading, "load_weights", lambda _files, **given: loads.update(given))
     folder, said = save_tiny_model(tmp_path), list[str]()
     config = replace(cpu(folder), grpo=GRPOConfig(micro_batch_size=wanted))
     load_policy(make_plan(config), str(folder), say=said.append, is_training=True)
@@ -300,7 +300,7 @@ def test_what_it_takes_is_said_before_its_weights_are_read(tmp_path: Path) -> No
 def test_of_an_update_that_may_not_fit_it_is_said_when(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime, "free_bytes", lambda _device: 16 << 20)
+    monkeypatch.setattr(loading, "free_bytes", lambda _device: 16 << 20)
     folder = save_tiny_model(tmp_path)
     said: list[str] = []
     config = cpu(folder, max_in_flight=1, max_tokens=777)
@@ -310,6 +310,6 @@ def test_of_an_update_that_may_not_fit_it_is_said_when(
         "  an update needs as much only of trajectories of 777 tokens",
     ]
     said.clear()
-    monkeypatch.setattr(runtime, "free_bytes", lambda _device: 16 << 30)
+    monkeypatch.setattr(loading, "free_bytes", lambda _device: 16 << 30)
     load_policy(make_plan(config), str(folder), say=said.append, is_training=True)
     assert len(said) == 2

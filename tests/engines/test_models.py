@@ -228,7 +228,9 @@ def test_a_model_that_names_no_key_heads_has_as_many_as_query_heads(
     )
     set_free(monkeypatch, 512 * 15 - 1)
     with pytest.raises(ConfigError, match=r"lower sampling\.max_in_flight"):
-        check_memory(dataclasses.replace(loaded, model=model), num_rows=1, row_tokens=10)
+        check_memory(
+            dataclasses.replace(loaded, model=model, config=model.config), num_rows=1, row_tokens=10
+        )
 
 
 # Context: 100 tokens
@@ -237,7 +239,7 @@ def test_a_model_that_names_no_key_heads_has_as_many_as_query_heads(
 def with_text_config(loaded: LoadedModel, **values: object) -> LoadedModel:
     config = SimpleNamespace(**values)
     model = SimpleNamespace(config=SimpleNamespace(get_text_config=lambda: config))
-    return dataclasses.replace(loaded, model=model)
+    return dataclasses.replace(loaded, model=model, config=model.config)
 
 
 def test_a_model_of_full_attention_can_use_all_its_context(loaded: LoadedModel) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import json
@@ -19,16 +20,19 @@ import torch
 
 from repl_rl.base.concurrency import Interrupts, heard
 from repl_rl.config import Config
-from repl_rl.config.sections import GRPOConfig, Loss
+from repl_rl.config.sections import GRPOConfig, Loss, SamplingConfig
 from repl_rl.credit.advantages import advantage_rows, load_credit
 from repl_rl.engines.kinds import HF, VLLM, VLLMServer
+from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import ConfigError, RankError
 from repl_rl.progress import SILENT
 from repl_rl.records import Attempt, OutcomeKind, Problem, Scored, Split, Trajectory
 from repl_rl.rollout.plan import make_plan
 from repl_rl.rollout.runner import Waits
+from repl_rl.training.runtime import BusyEngine, Runtime
 from repl_rl.training.steps import ProblemSequence, Training
 from repl_rl.training.train import train
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.update.ranks import ALONE, Ranks, launched, peers_named, without_launcher
 from repl_rl.update.trainer import rows_per_rank
 from repl_rl.viewer.show.display import Screen
@@ -295,3 +299,32 @@ def test_another_rank_that_is_gone_is_named_in_one_line() -> None:
         raise RuntimeError("[gloo/transport/tcp/pair.cc:538] Connection closed by peer")
     with pytest.raises(RuntimeError, match="allocate"), peers_named():
         raise RuntimeError("cannot allocate memory")
+
+
+class Shared(ScriptedEngine):
+    """An engine over servers that several processes share."""
+
+    label = ""
+
+    def __init__(self) -> None:
+        super().__init__(ByteCodec(), script())
+        self.adopted: list[tuple[str, int]] = []
+
+    async def adopt(self, label: str, *, version: int) -> None:
+        self.adopted.append((label, version))
+
+
+def test_of_ranks_that_share_servers_those_behind_the_first_adopt_its_weights() -> None:
+    """The second rank neither sends weights nor samples a line: the first one's gap is its own."""
+
+    class Second(Ranks):
+        def gather(self, rows: Sequence[Any]) -> list[Any]:
+            return [("run-3", 0.25), *rows]
+
+    engine, nothing = Shared(), SimpleNamespace()
+    runtime: Any = SimpleNamespace(
+        engine=BusyEngine(engine), ranks=Second(rank=1, world=2), loaded=nothing, _probe=[1],
+        plan=SimpleNamespace(sampling=SamplingConfig()), _run=asyncio.run,
+    )  # fmt: skip
+    assert Runtime.sync(runtime, 3) == 0.25
+    assert (engine.adopted, engine.num_sampled) == ([("run-3", 3)], 0)

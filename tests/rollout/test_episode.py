@@ -307,10 +307,3 @@ def test_a_line_with_a_forbidden_id_is_refused() -> None:
     assert asyncio.run(take("allow")) == (frozenset(), " x\n\n")
     with pytest.raises(ConfigError, match=r"sample without episode\.forbidden_ids"):
         asyncio.run(take("forbid"))
-
-
-def test_a_script_that_takes_a_forbidden_id_is_refused() -> None:
-    engine = ScriptedEngine(CODEC, script(" x\n", " y\n"), forbidden_ids=frozenset(b"y"))
-    assert asyncio.run(engine.line([62], max_tokens=9, seed=0)).ids == tuple(b" x\n")
-    with pytest.raises(ConfigError, match=r"writes ' y\\n', which takes a token that is forbidden"):
-        asyncio.run(engine.line([62, *b" x\n"], max_tokens=9, seed=0))

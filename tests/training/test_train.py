@@ -122,7 +122,7 @@ def trained(
     runtime: Any = SimpleNamespace(
         engine=SimpleNamespace(num_sampled=0, busy_s=0.0, prefix_tokens=(0, 0)),
         runner=SimpleNamespace(waits=Waits(), num_retries=0), ranks=ALONE, interrupts=Interrupts(),
-        loaded=SimpleNamespace(codec=ByteCodec()),
+        loaded=SimpleNamespace(codec=ByteCodec()), plan=SimpleNamespace(task=few(train="abc")),
         run=lambda attempts, **_: run(attempts), sync=lambda _: 0.0, sleep=lambda: None,
     )  # fmt: skip
     rows: Rows = []

@@ -80,10 +80,10 @@ def attend(
 ) -> tuple[torch.Tensor, None]:
     """Attention of the runs in view, as by `sdpa`, (B, Q, H, D); 0 for tokens of no run."""
     if not _in_view:
-        found: tuple[torch.Tensor, None] = sdpa_attention_forward(
+        attended: tuple[torch.Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs
         )
-        return found
+        return attended
     assert attention_mask is not None
     parts = [
         _attend_run(run, query[0], key, value, attention_mask[0, 0], scaling) for run in _in_view
@@ -105,7 +105,7 @@ def _attend_run(
     heads, kv_heads = query.shape[0], key.shape[1]
     shared = heads // kv_heads
     queries = query[:, at : at + size * width].reshape(kv_heads, shared, size, width, -1)
-    found = attention(
+    attended = attention(
         queries.permute(2, 0, 1, 3, 4).reshape(size, kv_heads, shared * width, -1),
         key[row : row + size, :, :num_keys],
         value[row : row + size, :, :num_keys],
@@ -114,4 +114,4 @@ def _attend_run(
         .repeat(1, 1, shared, 1),
         scale=scaling,
     ).reshape(size, kv_heads, shared, width, -1)
-    return found.permute(0, 3, 1, 2, 4).reshape(size * width, heads, -1)
+    return attended.permute(0, 3, 1, 2, 4).reshape(size * width, heads, -1)

@@ -118,15 +118,15 @@ def padded(parts: Sequence[BatchPart], *, spare: int) -> Batch:
     """
     width = max(part.num_new for part in parts)
     paddings = [width - part.num_new for part in parts]
-    places = [list(range(part.num_cached, len(part.ids))) for part in parts]
+    columns = [list(range(part.num_cached, len(part.ids))) for part in parts]
     return Batch(
         tokens=[
             [0] * padding + part.ids[part.num_cached :]
             for padding, part in zip(paddings, parts, strict=True)
         ],
-        positions=[[0] * padding + own for padding, own in zip(paddings, places, strict=True)],
+        positions=[[0] * padding + own for padding, own in zip(paddings, columns, strict=True)],
         rows=[[part.row] for part in parts],
-        writes=[[spare] * padding + own for padding, own in zip(paddings, places, strict=True)],
+        writes=[[spare] * padding + own for padding, own in zip(paddings, columns, strict=True)],
         ends=[],
         num_keys=max(len(part.ids) for part in parts),
         runs=[],

@@ -96,8 +96,8 @@ class KeyCache(Cache):
 
     def copy(self, source: int, target: int, *, num_keys: int) -> None:
         """Give the row `target` the first keys and values that the row `source` holds."""
-        for held in self.held():
-            held[target, :, :num_keys] = held[source, :, :num_keys]
+        for tensor in self.held():
+            tensor[target, :, :num_keys] = tensor[source, :, :num_keys]
 
     def seen(self, at: torch.Tensor, columns: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
         """Kinds of layers, and for each whether tokens at a position see these columns (K,)."""
@@ -237,10 +237,10 @@ def best_row(free: list[CacheRow], ids: list[int]) -> CacheRow:
     return min(free, key=lambda row: row.last_used)
 
 
-def _begins(held: list[int], ids: list[int]) -> bool:
+def _begins(start: list[int], ids: list[int]) -> bool:
     """Say whether a list that is not empty begins another; most fail at their last token."""
-    num = len(held)
-    return num <= len(ids) and held[-1] == ids[num - 1] and ids[:num] == held
+    num = len(start)
+    return num <= len(ids) and start[-1] == ids[num - 1] and ids[:num] == start
 
 
 class Prompts:
@@ -265,8 +265,8 @@ class Prompts:
 
     def find(self, ids: list[int]) -> tuple[CacheRow, torch.Tensor] | None:
         """Find the row that read exactly these as a piece, and the logits after them."""
-        found = self._known.get(tuple(ids))
-        return found if found and found[0].holds(ids) else None
+        entry = self._known.get(tuple(ids))
+        return entry if entry and entry[0].holds(ids) else None
 
     def goes_on(self, ids: list[int]) -> bool:
         """Say whether these are the beginning and more."""
@@ -285,10 +285,10 @@ class Prompts:
 
         Also where it is on its way through the prompt, and has not drawn from what follows it.
         """
-        request, held = row.request, row.cached
+        request, cached = row.request, row.cached
         if request is not None and not request.sampled:
-            held = held[: request.num_kept]
-        return not held or held == self.beginning
+            cached = cached[: request.num_kept]
+        return not cached or cached == self.beginning
 
     def reading(self, rows: list[CacheRow]) -> list[CacheRow]:
         """Return those of `rows` that read a prompt next."""

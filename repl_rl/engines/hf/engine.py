@@ -154,10 +154,10 @@ class HFEngine:
         with self._model_borrowed(), torch.no_grad(), unwrapped(self._model):
             expected = self._whole(ids, stops)  # (4, P, V)
         self._cast.forget()
-        found = steps.tried(ids, stops)
-        tokens = found[..., 0].long().to(expected.device)
+        sampled = steps.tried(ids, stops)
+        tokens = sampled[..., 0].long().to(expected.device)
         own = self._policy.logprobs(expected).gather(-1, tokens[..., None])[..., 0]
-        gap = (own.cpu().double() - found[..., 1]).abs().max().item()
+        gap = (own.cpu().double() - sampled[..., 1]).abs().max().item()
         limit = self._limit(expected) / self._policy.divisor
         if not gap <= limit:
             raise RuntimeError(f"log-probabilities are off by {gap:.2g}")
@@ -175,10 +175,7 @@ class HFEngine:
         if self._is_closed:
             raise EngineError("the engine was closed")
         check_request(
-            ids,
-            max_tokens,
-            vocabulary=self._vocabulary,
-            context_tokens=self._context_tokens,
+            ids, max_tokens, vocabulary=self._vocabulary, context_tokens=self._context_tokens
         )
         done: asyncio.Future[SampledLine] = asyncio.get_running_loop().create_future()
         self._waiting.append(LineRequest(list(ids), max_tokens, random.Random(seed), done))
@@ -241,13 +238,13 @@ class HFEngine:
         try:
             with self._model_borrowed(), torch.no_grad(), unwrapped(self._model):
                 expected = self._whole(ids, stops)
-                found = [self._forward(rows, [ids[:stop] for stop in each]) for each in stops]
+                logits = [self._forward(rows, [ids[:stop] for stop in each]) for each in stops]
         except _MISFITS as error:
             reason = str(error).strip().partition("\n")[0]
             raise self._refusal(f"{type(error).__name__}: {reason}") from error
         for row in rows:
             row.cached = []
-        gap = (torch.stack(found).float() - expected).abs().max().item()
+        gap = (torch.stack(logits).float() - expected).abs().max().item()
         if gap > self._limit(expected):
             spread = expected.std().item()
             raise self._refusal(f"logits are off by {gap:.2g}, their spread is {spread:.2g}")
@@ -261,8 +258,8 @@ class HFEngine:
         """Logits (4, P, V) after so many ids, by one forward over everything."""
         with autocast(self._model.device, self._dtype):
             whole = self._model(input_ids=torch.tensor([ids], device=self._model.device))
-        found: torch.Tensor = whole.logits[0, torch.tensor(stops) - 1].float()
-        return found
+        logits: torch.Tensor = whole.logits[0, torch.tensor(stops) - 1].float()
+        return logits
 
     def _limit(self, expected: torch.Tensor) -> float:
         """Wrong keys move logits by about their spread; rounding to half precision moves them by a

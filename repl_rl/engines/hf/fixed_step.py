@@ -82,21 +82,21 @@ def attend(
 ) -> tuple[torch.Tensor, None]:
     """Attention of each token to its row, (1, T, H, D)."""
     assert _view is not None
-    (slots, width, rows), found = _view.shape, []
+    (slots, width, rows), parts = _view.shape, []
     queries, mask = query[0], attention_mask[0, 0]
     heads, kv_heads, num_keys = queries.shape[0], key.shape[1], key.shape[2]
     shared, num_read = heads // kv_heads, slots * width
     if slots:
-        asked = queries[:, :num_read].reshape(kv_heads, shared, slots, width, -1)
+        reading = queries[:, :num_read].reshape(kv_heads, shared, slots, width, -1)
         seen = mask[:num_read].reshape(slots, 1, 1, width, num_keys)
         out = scaled_dot_product_attention(
-            asked.permute(2, 0, 1, 3, 4).reshape(slots, kv_heads, shared * width, -1),
+            reading.permute(2, 0, 1, 3, 4).reshape(slots, kv_heads, shared * width, -1),
             key.index_select(0, _view.slot),
             value.index_select(0, _view.slot),
             attn_mask=seen.expand(-1, -1, shared, -1, -1).reshape(slots, 1, -1, num_keys),
             scale=scaling,
         ).reshape(slots, heads, width, -1)
-        found.append(out.transpose(1, 2).reshape(num_read, heads, -1))
+        parts.append(out.transpose(1, 2).reshape(num_read, heads, -1))
     if rows:
         out = scaled_dot_product_attention(
             queries[:, num_read:].transpose(0, 1).reshape(rows, kv_heads, shared, -1),
@@ -105,8 +105,8 @@ def attend(
             attn_mask=mask[num_read:, None, None],
             scale=scaling,
         )
-        found.append(out.reshape(rows, heads, -1))
-    return (found[0] if len(found) == 1 else torch.cat(found))[None], None
+        parts.append(out.reshape(rows, heads, -1))
+    return (parts[0] if len(parts) == 1 else torch.cat(parts))[None], None
 
 
 class _StepLayer(KeyLayer):
@@ -146,8 +146,8 @@ class StepCache(KeyCache):
 
     def clear(self) -> None:
         """Zeros everywhere: a mask does not hide a NaN."""
-        for held in self.held():
-            held.zero_()
+        for tensor in self.held():
+            tensor.zero_()
 
     @property
     def num_bytes(self) -> int:
@@ -269,8 +269,8 @@ class FixedStep:
     def answer(self) -> list[list[float]]:
         """(token, log-probability) of each row, once it is done; without meaning where none was
         asked for."""
-        found: list[list[float]] = self._answer.tolist()
-        return found
+        rows: list[list[float]] = self._answer.tolist()
+        return rows
 
     def _lay_out(self, reads: Sequence[Read], draws: Sequence[Draw]) -> None:
         np.copyto(self._host.numpy(), self._nothing)

@@ -40,11 +40,11 @@ class Shadow:
         made.config.get_text_config()._attn_implementation = attention
         self.model: Any = made.to(device).eval().requires_grad_(False)
         self._source = model
-        held = dict(inner.named_buffers())
+        buffers = dict(inner.named_buffers())
         with torch.no_grad():
             for name, buffer in self.model.named_buffers():
-                if name in held and held[name].shape == buffer.shape:
-                    buffer.copy_(held[name])
+                if name in buffers and buffers[name].shape == buffer.shape:
+                    buffer.copy_(buffers[name])
         self.load()
 
     @torch.no_grad()
@@ -154,8 +154,8 @@ class Steps:
     def grow(self, num_tokens: int, *, most: int) -> None:
         """Room for longer rows, at least doubled up to `most` tokens; they hold nothing then."""
         self.close()
-        wanted = max(num_tokens, min(2 * self._num_columns, most))
-        self._num_columns = up_to_multiple(wanted + 1, COLUMNS)
+        num_columns = max(num_tokens, min(2 * self._num_columns, most))
+        self._num_columns = up_to_multiple(num_columns + 1, COLUMNS)
         self.open()
 
     def load(self) -> None:
@@ -204,25 +204,25 @@ class Steps:
         found, but hold nothing."""
         assert self._narrow is not None
         assert self._wide is not None
-        rows, found = [0, self._num_rows - 1][: self._num_rows], []
-        held = [0 for _ in rows]
+        rows, answers = [0, self._num_rows - 1][: self._num_rows], []
+        starts = [0 for _ in rows]
         for at, each in enumerate(stops):
-            places = list(zip(rows, held, each, strict=False))
+            spans = list(zip(rows, starts, each, strict=False))
             reads = [
-                Read(row, first, ids[first : stop - 1]) for row, first, stop in places
+                Read(row, first, ids[first : stop - 1]) for row, first, stop in spans
                 if first < stop - 1
             ]  # fmt: skip
             if at == 0:
                 self._wide.launch(reads, ())
                 reads = []
-            draws = [Draw(row, stop - 1, ids[stop - 1], 0.5) for row, _, stop in places]
+            draws = [Draw(row, stop - 1, ids[stop - 1], 0.5) for row, _, stop in spans]
             self._narrow.launch(reads, draws)
             while not self._narrow.is_done:
                 pass
             answer = self._narrow.answer
-            found.append([answer[row] for row in rows])
-            held = list(each)
-        return torch.tensor(found)
+            answers.append([answer[row] for row in rows])
+            starts = list(each)
+        return torch.tensor(answers)
 
 
 def is_shortage(error: BaseException | None) -> bool:
@@ -244,14 +244,14 @@ def taken(
 ) -> list[Read]:
     """Reads of rows with so many unread tokens, in the slots of a step. They hold them from then
     on."""
-    found: list[Read] = []
+    reads: list[Read] = []
     for row in rows:
-        while len(found) < shape.slots and least <= (num := num_unread(row, prompts)) <= most:
+        while len(reads) < shape.slots and least <= (num := num_unread(row, prompts)) <= most:
             start = len(row.cached)
             ids = prompts.piece(row)[start : start + min(num, shape.width)]
-            found.append(Read(row.index, start, ids))
+            reads.append(Read(row.index, start, ids))
             row.cached.extend(ids)
-    return found
+    return reads
 
 
 def _draw(row: CacheRow) -> Draw:
