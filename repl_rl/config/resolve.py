@@ -56,12 +56,8 @@ def resolve(
         10
     """
     user = _named(_parse_toml(saved, "the config of these trajectories"))
-    # Older runs have one `dtype` for both sides. A replay needs only what it says of the trainer.
-    if (dtype := user.pop("dtype", None)) is not None:
-        _merge(user, {"grpo": {"dtype": "auto" if dtype == "float32" else dtype}})
     given = user_settings(files=files, overrides=overrides, flags=flags)
     _merge(user, given)
-    _rename(user)
     _drop_removed(user, given)
     _check(Config, user, "")
     # Runs from before there was `preset` leave it out as a person does.
@@ -80,20 +76,6 @@ def _has_adapter(user: Mapping[str, Any]) -> bool:
     section = user.get("lora")
     rank = section.get("rank") if isinstance(section, dict) else None
     return isinstance(rank, int) and rank > 0
-
-
-_FORMER = {
-    ("sampling", "sampler", "repl_rl.sampler:LineSampler"): "lines",
-    ("reward", "function", "repl_rl.rewards:shaped"): "shaped",
-}
-"""Values that older runs hold: their configs name our own parts by import path."""
-
-
-def _rename(user: dict[str, Any]) -> None:
-    for (section, key, value), name in _FORMER.items():
-        values = user.get(section)
-        if isinstance(values, dict) and values.get(key) == value:
-            values[key] = name
 
 
 _NO_CLAIMS = "leave it out: there are no claims of lemmas, see docs/rewards.md"

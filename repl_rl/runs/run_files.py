@@ -19,8 +19,6 @@ from repl_rl.runs.folder import LESSONS
 from repl_rl.runs.trajectory_file import EXPECTED, FOLDER, read_trajectories, size
 
 _STEP, _EVALUATION = "step", "eval"
-_MEASURED = ("before", "after", _EVALUATION)
-"""Names of evaluations without a number."""
 _MAX_NAMED = 8
 """Steps that a message names."""
 
@@ -69,12 +67,12 @@ def _in_run(folder: Path) -> list[Path]:
 def _rank(path: Path) -> tuple[int, str]:
     """The order in which a run writes its files: what measures a policy, then what it is taught.
 
-    Some runs call their evaluations `before` and `after`. A warm start begins with its lessons.
+    A warm start begins with its lessons.
     """
     kind, _, number = path.stem.rpartition("-")
     if kind in (_EVALUATION, _STEP):
         return 1, f"{number} {kind}"
-    return {LESSONS: 0, "before": 0, "after": 2}.get(path.stem, 1), path.stem
+    return int(path.stem != LESSONS), path.stem
 
 
 def part_of(path: Path, part: RunPart, *, say: Callable[[str], None]) -> Path:
@@ -104,7 +102,7 @@ def part_of(path: Path, part: RunPart, *, say: Callable[[str], None]) -> Path:
 def _of_kind(found: Sequence[Path], *, held_out: bool) -> Iterator[Path]:
     for file in found:
         is_step = file.stem.startswith(f"{_STEP}-")
-        is_evaluation = file.stem in _MEASURED or file.stem.startswith(f"{_EVALUATION}-")
+        is_evaluation = file.stem == _EVALUATION or file.stem.startswith(f"{_EVALUATION}-")
         if is_evaluation if held_out else is_step:
             yield file
 
