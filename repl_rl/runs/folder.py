@@ -261,27 +261,17 @@ def installed_versions(preload: Sequence[str]) -> dict[str, str]:
         "repl_rl": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        **{name: version for name in packages if (version := _version(name))},
+        **{name: version for name in packages if (version := version_of(name))},
     }
 
 
 def distributions_of(modules: Sequence[str]) -> Iterator[str]:
     """The packages that bring these modules; none for a module of Python's own."""
     for name in (module.partition(".")[0] for module in modules):
-        if _brings(name, name):
+        if version_of(name):
             yield name
         elif name not in sys.stdlib_module_names:
             yield from _distributions().get(name, ())[:1]
-
-
-@cache
-def _brings(package: str, module: str) -> bool:
-    """Say whether a package of this name is installed and has the module."""
-    try:
-        files = importlib.metadata.files(package) or ()
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return any(file.parts[0] in (module, f"{module}.py") for file in files)
 
 
 @cache
@@ -290,10 +280,10 @@ def _distributions() -> Mapping[str, list[str]]:
     return importlib.metadata.packages_distributions()
 
 
-def _version(name: str) -> str | None:
+def version_of(package: str) -> str | None:
     """None for a package that is not installed: what trains need not be here."""
     try:
-        return importlib.metadata.version(name)
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
 
