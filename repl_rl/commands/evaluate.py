@@ -8,7 +8,6 @@ Knows words for the terminal. Does not know how a model is measured.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from repl_rl.viewer.show import eval_table
 from repl_rl.viewer.show.display import Screen
 
 if TYPE_CHECKING:
-    from repl_rl.training.eval_job import Comparison, Evaluation
+    from repl_rl.training.eval_job import Comparison
 
 
 @click.command("eval")
@@ -84,7 +83,8 @@ def evaluate(
     name = str(run_or_model)
     click.echo(json.dumps(compared.facts()) if is_json else _tables(name, compared))
     if picture is not None:
-        _draw({name: found, **beside}, picture)
+        models = {name: found, **beside}
+        eval_table.save_bars({key: one.report.rows for key, one in models.items()}, picture)
         click.echo(f"picture: {picture}", err=is_json)
     if output is not None and not is_json:
         click.echo(f"\nkept: {output}\nnext: repl-rl show {output} --worst")
@@ -98,7 +98,3 @@ def _tables(name: str, compared: Comparison) -> str:
     gaps = compared.differences()
     rows = {other: (one.report.all, gaps[other]) for other, one in compared.against.items()}
     return f"{text}\n\n{eval_table.comparison(name, found.all, rows)}"
-
-
-def _draw(models: Mapping[str, Evaluation], picture: Path) -> None:
-    eval_table.save_bars({name: one.report.rows for name, one in models.items()}, picture)

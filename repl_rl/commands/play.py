@@ -28,7 +28,7 @@ from repl_rl.records import Attempt, Origin, OutcomeKind, Scored, StopReason, Tr
 from repl_rl.rollout.builder import RolloutCancelled, TrajectoryBuilder
 from repl_rl.rollout.env import Env
 from repl_rl.rollout.kernels import kernel_for
-from repl_rl.rollout.plan import TaskPlan
+from repl_rl.rollout.plan import TaskPlan, make_task_plan
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import unscored
 from repl_rl.runs.folder import PLAYED, RunFolder, check_output, new_run_path
@@ -54,7 +54,8 @@ def play(problem: str | None, output: Path | None, **options: Any) -> None:
     its reward and the sum so far. submit_final_answer(...) ends the game with a verdict, Ctrl-D
     without one, and Ctrl-C calls it off. There are no limits in tokens.
     """
-    plan = playable(shared.task_plan_of(options))
+    config = shared.resolve(options)
+    plan = playable(shared.said(make_task_plan(config)), config.transcript)
     path = output or new_run_path(f"play-{plan.task_name}", Path("runs"))
     check_output(path)
     with Screen() as screen:
@@ -109,10 +110,10 @@ class PlayerConsole(Protocol):
         ...
 
 
-def playable(plan: TaskPlan) -> TaskPlan:
+def playable(plan: TaskPlan, transcript: str) -> TaskPlan:
     """The plan as a person plays it: no limit in tokens, no time limit, one kernel.
 
-    ConfigError where a person cannot write its transcripts.
+    ConfigError where a person cannot write transcripts of the kind of this name.
     """
     sampling = plan.sampling
     if sampling.sampler != SamplingConfig().sampler:
@@ -122,7 +123,7 @@ def playable(plan: TaskPlan) -> TaskPlan:
         )
     if plan.takes_template:
         raise ConfigError(
-            f"transcript = {plan.config.transcript!r} takes a model's template; play with --set "
+            f"transcript = {transcript!r} takes a model's template; play with --set "
             f"transcript={PYTHON.name}"
         )
     sampling = replace(
