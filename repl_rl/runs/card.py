@@ -122,7 +122,7 @@ def _rates(curve: Curve, step: int) -> dict[str, str]:
     """The cells of each row of the table; no row where nothing was measured."""
     if not curve.evaluations:
         return {}
-    found = {one.progress.step: one for one in curve.evaluations}
+    found = {one.step: one for one in curve.evaluations}
     wanted = {"before": 0, "after": step} if step else {"without training": 0}
     return {name: _cells(found.get(at)) for name, at in wanted.items()}
 
@@ -147,9 +147,9 @@ def _step_of(checkpoint: Path, curve: Curve) -> int:
     if numbered := re.fullmatch(r"checkpoint-(\d+)", checkpoint.name):
         return int(numbered[1])
     if checkpoint.name == BEST:  # the first that did best
-        trained = [one for one in curve.evaluations if one.progress.step]
-        return max(trained, key=lambda one: one.rate).progress.step if trained else 0
-    return max((step.progress.step for step in curve.steps), default=0)
+        trained = [one for one in curve.evaluations if one.step]
+        return max(trained, key=lambda one: one.rate).step if trained else 0
+    return max((step.step for step in curve.steps), default=0)
 
 
 def _code(text: str) -> str:
