@@ -196,16 +196,10 @@ def pass_at(k: int, *, num_samples: int, num_solved: int) -> float:
 
 def pass_rates(scored: Sequence[Scored], samples: int) -> dict[int, float]:
     """Means over problems, of `samples` attempts each, by k: 1, 2, 4, ... and `samples`."""
-    num_solved: dict[int, int] = defaultdict(int)
-    for item in scored:
-        num_solved[item.trajectory.group_index] += is_solved(item)
-    if not num_solved:
-        return {}
+    solved = [round(share * samples) for share in _shares(scored).values()]
     sizes = sorted({samples, *(1 << power for power in range(samples.bit_length()))})
     return {
-        k: statistics.fmean(
-            pass_at(k, num_samples=samples, num_solved=solved) for solved in num_solved.values()
-        )
+        k: statistics.fmean(pass_at(k, num_samples=samples, num_solved=num) for num in solved)
         for k in sizes
-        if k <= samples
+        if k <= samples and solved
     }
