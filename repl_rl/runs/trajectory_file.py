@@ -392,8 +392,6 @@ def _is_wanted(place: StoredTrajectory, wanted: Selection) -> bool:
 def _has_text(place: StoredTrajectory, row: bytes, text: str | None) -> bool:
     if text is None:
         return True
-    if not _may_hold(row, text):
-        return False  # without the price of a record
     scored = decode_row(row, f"{place.id} of {place.path}").scored
     assert scored is not UNSET, "a glance has seen it"
     trajectory = scored.trajectory
@@ -402,14 +400,6 @@ def _has_text(place: StoredTrajectory, row: bytes, text: str | None) -> bool:
         or text in (trajectory.submission or "")
         or any(text in line.source or text in line.outcome.observation for line in trajectory.lines)
     )
-
-
-def _may_hold(row: bytes, text: str) -> bool:
-    """False where no string of a row can hold `text`, whoever wrote the row."""
-    if not text.isascii() or not text.isprintable() or {'"', "\\", "/"} & set(text):
-        return True
-    # Any other character stands as it is, or as its number.
-    return text.encode() in row or b"\\u00" in row
 
 
 def is_cut_off(path: Path) -> bool:
