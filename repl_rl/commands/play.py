@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import click
 from rich.text import Text
@@ -36,7 +36,7 @@ from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.format import PYTHON, TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.viewer.show.display import Screen
-from repl_rl.viewer.show.rollout_view import StandardPlayerConsole, result_rows
+from repl_rl.viewer.show.rollout_view import PlayerConsole, result_rows
 from repl_sandbox.render import SURROGATE, clean
 from repl_sandbox.types import Kernel, SandboxError
 
@@ -65,49 +65,30 @@ def play(problem: str | None, output: Path | None, **options: Any) -> None:
     screen.say(
         f"problem {attempt.problem.id}, {limit} lines at most. Ctrl-D ends, Ctrl-C calls off."
     )
-    game = Game(plan=plan, attempt=attempt, console=StandardPlayerConsole(screen))
-    code = shared.code_options(plan, options["files"])
-    _keep(path, asyncio.run(game.play()), screen, code=code)
-
-
-def _keep(path: Path, played: Played, screen: Screen, *, code: Sequence[str]) -> None:
-    """Show what it was worth, save it, and say where.
-
-    Exit code 130 if it was called off; raises the failure of ours that ended it.
-    """
-    scored = played.scored
-    is_called_off = scored.trajectory.stop_reason is StopReason.CANCELLED
-    screen.say("")
-    if is_called_off and not scored.trajectory.lines:
-        screen.say("called off before the first line: nothing is kept")
+    game = Game(plan=plan, attempt=attempt, console=PlayerConsole(screen))
+    scored, origin, failure = asyncio.run(game.play())
+    _save(path, scored, origin, screen, code=shared.code_options(plan, options["files"]))
+    if failure is not None:
+        raise failure
+    if scored.trajectory.stop_reason is StopReason.CANCELLED:
         sys.exit(INTERRUPTED)
+
+
+def _save(
+    path: Path, scored: Scored, origin: Origin, screen: Screen, *, code: Sequence[str]
+) -> None:
+    """Show what it was worth, save it, and say where; nothing is saved without a line."""
+    screen.say("")
+    if not scored.trajectory.lines:
+        screen.say("called off before the first line: nothing is kept")
+        return
     for row in result_rows(scored):
         screen.say(row)
     folder = RunFolder(path)
-    folder.write_config(played.origin, policy="a person", device="cpu")
+    folder.write_config(origin, policy="a person", device="cpu")
     folder.append_trajectories(PLAYED, [scored])
     step = shlex.join(["repl-rl", "replay", str(path), *code])
     screen.say(f"\nrun folder: {path}\nnext: {step}")
-    if played.failure is not None:
-        raise played.failure
-    if is_called_off:
-        sys.exit(INTERRUPTED)
-
-
-class PlayerConsole(Protocol):
-    """Console at which a person types and reads."""
-
-    def ask(self, prompt: str) -> str | None:
-        """The next line, without newline; None at its end. KeyboardInterrupt calls it off."""
-        ...
-
-    def say(self, text: Text) -> None:
-        """Show rows that stay."""
-        ...
-
-    def note(self, text: str) -> None:
-        """Show a few words about the line above."""
-        ...
 
 
 def playable(plan: TaskPlan, transcript: str) -> TaskPlan:
@@ -140,16 +121,6 @@ def playable(plan: TaskPlan, transcript: str) -> TaskPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
-    """The result once a person is done."""
-
-    scored: Scored
-    origin: Origin
-    failure: SandboxError | GraderError | None
-    """The failure of ours that ended it. `scored` has the lines written so far all the same."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Game:
     """One attempt by a person; `plan` is as `playable` made it."""
 
@@ -157,18 +128,18 @@ class Game:
     attempt: Attempt
     console: PlayerConsole
 
-    async def play(self) -> Played:
+    async def play(self) -> tuple[Scored, Origin, SandboxError | GraderError | None]:
         """Play to the end, however it comes. SandboxError and GraderError if it cannot begin.
 
-        If it is called off or ended by a failure of ours, the stop reason is CANCELLED and the
-        lines so far are kept.
+        If it is called off or ended by a failure of ours, which comes last, the stop reason is
+        CANCELLED and the lines so far are kept.
         """
         async with Env(self.plan, self.plan.format(None)) as env:
             kernel = await kernel_for(self.attempt.problem, env.kernels, seed=self.attempt.seed)
             async with contextlib.aclosing(kernel):
                 trajectory, lost = await self._write(kernel, env.format)
             scored, failure = await self._score(trajectory, env)
-        return Played(scored=scored, origin=env.origin(), failure=lost or failure)
+        return scored, env.origin(), lost or failure
 
     async def _write(
         self, kernel: Kernel, fmt: TranscriptFormat
