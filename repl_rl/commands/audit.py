@@ -40,8 +40,8 @@ def audit(run_or_model: Path, count: int, **options: Any) -> None:
     shared.load_libraries(plan)
     is_run = (run_or_model / "config.toml").is_file()
     with Screen() as screen:
-        found = _findings(plan, count=count, run=run_or_model if is_run else None, screen=screen)
-    shared.report(found)
+        results = _findings(plan, count=count, run=run_or_model if is_run else None, screen=screen)
+    shared.report(results)
 
 
 def _findings(plan: Plan, *, count: int, run: Path | None, screen: Screen) -> list[Finding]:

@@ -47,7 +47,7 @@ def examine(config: SandboxConfig) -> list[Finding]:
 
 def _machine() -> list[Finding]:
     versions = {name: version_of(name) for name in _PACKAGES}
-    packages = [f"{name} {found}" if found else f"no {name}" for name, found in versions.items()]
+    packages = [f"{name} {one}" if one else f"no {name}" for name, one in versions.items()]
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
     cores = len(os.sched_getaffinity(0))
     return [
@@ -98,10 +98,10 @@ def _grader() -> Finding:
 def _walls(walls: Walls) -> list[Finding]:
     if walls.level is Level.NONE:
         return [Finding(name="kernels", text=str(walls), passed=False)]
-    found = [
+    findings = [
         Finding(name="kernels", text=f"{walls} (Landlock ABI {landlock.abi()})"),
         Finding(name="canary", text=f"{len(PROBES)} ways out tried, none open"),
     ]
     if walls.shortfall:
-        found.append(Finding(name="not strict", text=walls.shortfall))
-    return found
+        findings.append(Finding(name="not strict", text=walls.shortfall))
+    return findings

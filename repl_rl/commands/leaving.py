@@ -39,12 +39,14 @@ def left_by(run: Path, *, checkpoint_every: int) -> str:
         return "nothing was written"
     step = max((row.step for row in read_rows(run)), default=0)
     weights = last_checkpoint(run)
-    held = f"after step {step}: {run} holds metrics and trajectories" if step else f"{run} is begun"
+    state = f"{run} is begun"
+    if step:
+        state = f"after step {step}: {run} holds metrics and trajectories"
     if weights is not None:
-        return f"{held}, and whole weights in {weights.relative_to(run)}"
+        return f"{state}, and whole weights in {weights.relative_to(run)}"
     if not step:
-        return f"{held}, and nothing was trained yet"
-    return f"{held}, but no weights: the first checkpoint comes after step {checkpoint_every}"
+        return f"{state}, and nothing was trained yet"
+    return f"{state}, but no weights: the first checkpoint comes after step {checkpoint_every}"
 
 
 def next_after(run: Path, code: Sequence[str] = ()) -> str:

@@ -187,10 +187,10 @@ def plan_of(options: dict[str, Any], *, to_train: bool = False) -> Plan:
     """The plan of what these options ask for."""
     plan = make_plan(resolve(options), to_train=to_train)
     plan.require_policy()
-    return said(plan)
+    return announced(plan)
 
 
-def said(plan: AnyPlan) -> AnyPlan:
+def announced(plan: AnyPlan) -> AnyPlan:
     """Return the plan, after a line about the data that its task has read, if it reads any."""
     if isinstance(plan.task, StoredTask):
         say(plan.task.read().said)
@@ -234,7 +234,7 @@ def plan_of_run(path: Path, options: dict[str, Any]) -> Plan:
     plan = make_plan(config)
     num_changed = settings.num_changed(settings.resolve(saved=saved), config)
     say(f"settings of {own}, {num_changed} changed")
-    return said(plan)
+    return announced(plan)
 
 
 def say_graded_otherwise(path: Path) -> None:
@@ -254,7 +254,7 @@ def plan_beside(path: Path, model: Path | None, options: dict[str, Any]) -> Plan
     if run is None and model is None:
         raise ConfigError(f"{str(path)!r} lies in no run, so give --model PATH")
     saved = settings.read_config(run / "config.toml") if run is not None else ""
-    return said(make_plan(resolve({**options, "model": str(model or run)}, saved=saved)))
+    return announced(make_plan(resolve({**options, "model": str(model or run)}, saved=saved)))
 
 
 def with_model(plan: Plan, path: Path) -> Plan:
@@ -323,7 +323,7 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
         raise ConfigError(
             f"{str(run)!r} is at step {begun.step}; expected grpo.steps of at least that"
         )
-    return run, said(plan)
+    return run, announced(plan)
 
 
 def order(*, best: bool, worst: bool) -> Literal["best", "worst"] | None:

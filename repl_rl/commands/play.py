@@ -55,7 +55,7 @@ def play(problem: str | None, output: Path | None, **options: Any) -> None:
     without one, and Ctrl-C calls it off. There are no limits in tokens.
     """
     config = shared.resolve(options)
-    plan = playable(shared.said(make_task_plan(config)), config.transcript)
+    plan = playable(shared.announced(make_task_plan(config)), config.transcript)
     path = output or new_run_path(f"play-{plan.task_name}", Path("runs"))
     check_output(path)
     with Screen() as screen:
@@ -145,7 +145,7 @@ class Game:
         self, kernel: Kernel, fmt: TranscriptFormat
     ) -> tuple[Trajectory, SandboxError | None]:
         codec = ByteCodec()
-        heard: list[TrajectoryBuilder] = []
+        builders: list[TrajectoryBuilder] = []
         sampler = LineSampler(
             ScriptedEngine(codec, _Keyboard(self.console).write),
             codec,
@@ -155,7 +155,7 @@ class Game:
         )
 
         def on_line(built: TrajectoryBuilder) -> None:
-            heard.append(built)
+            builders.append(built)
             self._note_line(built)
 
         sampler.on_line = on_line
@@ -166,9 +166,9 @@ class Game:
             _take_back_cancel()
             return cancelled.trajectory, None
         except SandboxError as error:
-            if not heard:
+            if not builders:
                 raise
-            return heard[-1].build(StopReason.CANCELLED), error
+            return builders[-1].build(StopReason.CANCELLED), error
 
     async def _score(self, trajectory: Trajectory, env: Env) -> tuple[Scored, GraderError | None]:
         problem, failure = self.attempt.problem, None

@@ -168,11 +168,11 @@ def _plan(
     if demonstrations is None and (sources.written or sources.runs) and not is_set:
         demonstrations = 0
     if demonstrations is not None:
-        shown = replace(config.warmstart, demonstrations=demonstrations)
-        config = replace(config, warmstart=shown)
+        section = replace(config.warmstart, demonstrations=demonstrations)
+        config = replace(config, warmstart=section)
     plan = make_plan(adapted(config, is_whole=is_whole), to_train=True)
     check_sources(plan, sources)
-    return shared.said(plan)
+    return shared.announced(plan)
 
 
 def _estimate(plan: Plan, model: str, say: Callable[[str], None]) -> None:

@@ -101,13 +101,13 @@ def read_rows(run: Path) -> Iterator[MetricsRow]:
 def row_of(text: bytes) -> MetricsRow | None:
     """A line of the file; None where it is no row, or half of one."""
     try:
-        found = json.loads(text)
+        loaded = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or not isinstance(found.get("step"), int):
+    if not isinstance(loaded, dict) or not isinstance(loaded.get("step"), int):
         return None
     numbers = {
-        str(name): value for name, one in found.items() if (value := _number(one)) is not None
+        str(name): value for name, one in loaded.items() if (value := _number(one)) is not None
     }
     step = numbers.pop("step", None)
     return None if step is None else MetricsRow(step=int(step), numbers=numbers)

@@ -308,21 +308,21 @@ def _held_out_label(curve: Curve) -> str:
 
 
 def _several(curves: Mapping[str, Curve]) -> Figure:
-    found = list(curves.values())
-    window, is_measured = window_of(found), any(curve.evaluations for curve in found)
+    runs = list(curves.values())
+    window, is_measured = window_of(runs), any(curve.evaluations for curve in runs)
     drawn, rows = _blank(1 + is_measured)
     if is_measured:
-        for panel, axis in _rate_panels(rows, 0, "Held-out solve rate, 95 % intervals", found):
-            for number, curve in enumerate(found):
-                aside = _ASIDE * (number - (len(found) - 1) / 2)
+        for panel, axis in _rate_panels(rows, 0, "Held-out solve rate, 95 % intervals", runs):
+            for number, curve in enumerate(runs):
+                aside = _ASIDE * (number - (len(runs) - 1) / 2)
                 _draw_evaluations(panel, axis, curve, **PENS[number], aside=aside)
     title = f"Training solve rate{_mean_words(window)}"
-    for panel, axis in _rate_panels(rows, int(is_measured), title, found):
+    for panel, axis in _rate_panels(rows, int(is_measured), title, runs):
         for number, (name, curve) in enumerate(curves.items()):
             xs, ys = training_rates(axis, curve, window=window)
             # A few markers, which stand apart from those of the others.
             every = max(1, len(xs) // _MARKERS_A_LINE)
-            apart = (every * number // len(found), every)
+            apart = (every * number // len(runs), every)
             panel.plot(xs, ys, lw=1.6, ms=5.5, **PENS[number], markevery=apart, label=name)
     num_columns = max(1, _LEGEND_CHARS // (12 + max(map(len, curves))))
     drawn.legend(

@@ -178,10 +178,10 @@ def difference(one: Sequence[Scored], other: Sequence[Scored]) -> RateDifference
 
 def _shares(scored: Sequence[Scored]) -> dict[int, float]:
     """The solved share of the attempts at each problem, by its number."""
-    found: dict[int, list[bool]] = defaultdict(list)
+    by_problem: dict[int, list[bool]] = defaultdict(list)
     for item in scored:
-        found[item.trajectory.group_index].append(is_solved(item))
-    return {problem: statistics.fmean(solved) for problem, solved in found.items()}
+        by_problem[item.trajectory.group_index].append(is_solved(item))
+    return {problem: statistics.fmean(solved) for problem, solved in by_problem.items()}
 
 
 def pass_at(k: int, *, num_samples: int, num_solved: int) -> float:

@@ -245,7 +245,7 @@ def test_a_signal_waits_until_a_rollout_is_used_up(train: Train) -> None:
     training, *_ = train(TWICE)
     training.collect([0], 2)
     interrupts = Interrupts()
-    interrupts._is_asked = True
+    interrupts._is_requested = True
     callback: Any = StepCallback(training, lambda *_: None, interrupts)
     control = SimpleNamespace(should_save=False, should_training_stop=False)
     callback.on_step_end(None, SimpleNamespace(global_step=3), control)
