@@ -253,7 +253,7 @@ def test_a_signal_waits_until_the_tracker_has_the_row(
         log(run, row, step=step)
 
     monkeypatch.setattr(service.Run, "log", interrupted)
-    monkeypatch.setattr(interrupts, "heard", [])
+    monkeypatch.setattr(interrupts, "received_signals", [])
     with (
         Interrupts() as asked,
         Sink(folder, config(service.__name__), warn=print, shield=asked.shield) as sink,
