@@ -69,7 +69,7 @@ class _Outcome(msgspec.Struct, frozen=True):
     kind: OutcomeKind
 
 
-class _Line(msgspec.Struct, frozen=True):
+class _GlanceLine(msgspec.Struct, frozen=True):
     outcome: _Outcome
 
 
@@ -79,7 +79,7 @@ class _Trajectory(msgspec.Struct, frozen=True):
     sibling_index: int
     policy_version: int
     stop_reason: StopReason
-    lines: tuple[_Line, ...]
+    lines: tuple[_GlanceLine, ...]
     branch: Branch | None = None
 
 
