@@ -152,7 +152,7 @@ def read_run(path: Path, arm: str, seed: int) -> Run:
     tokens, steps_s = {0: 0}, {0: 0.0}
     habits_of = []
     for step in curve.steps:
-        number = step.progress.step
+        number = step.step
         file = path / "trajectories" / f"{rollouts_name(number - 1)}.jsonl"
         scored = list(read_trajectories(file))
         tokens[number] = tokens[number - 1] + sum(one.trajectory.num_sampled for one in scored)
@@ -160,9 +160,9 @@ def read_run(path: Path, arm: str, seed: int) -> Run:
         habits_of.append(habits(scored))
     points = [
         Point(
-            step=one.progress.step,
-            tokens=tokens[one.progress.step],
-            steps_s=steps_s[one.progress.step],
+            step=one.step,
+            tokens=tokens[one.step],
+            steps_s=steps_s[one.step],
             rate=one.rate,
         )
         for one in curve.evaluations

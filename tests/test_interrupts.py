@@ -18,9 +18,9 @@ from repl_rl.base.concurrency import Interrupts, exit_code
 
 @pytest.fixture(autouse=True)
 def forgets() -> Iterator[None]:
-    before = list(interrupts.heard)
+    before = list(interrupts.received_signals)
     yield
-    interrupts.heard[:] = before
+    interrupts.received_signals[:] = before
 
 
 def ask(number: signal.Signals = signal.SIGTERM) -> None:
@@ -147,9 +147,9 @@ def test_a_result_is_handed_on_and_a_failure_is_its_own() -> None:
 
 
 def test_the_exit_code_is_that_of_the_first_signal() -> None:
-    interrupts.heard.clear()
+    interrupts.received_signals.clear()
     assert exit_code() == 130
-    interrupts.heard += [signal.SIGTERM, signal.SIGINT]
+    interrupts.received_signals += [signal.SIGTERM, signal.SIGINT]
     assert exit_code() == 143
 
 

@@ -51,8 +51,8 @@ async def run_growing(
         async with gate:
             return await function(item, start)
 
-    def start(wanted: Iterable[Item]) -> None:
-        tasks.extend(group.create_task(one(item)) for item in wanted)
+    def start(more: Iterable[Item]) -> None:
+        tasks.extend(group.create_task(one(item)) for item in more)
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -79,19 +79,19 @@ def derive_seed(*parts: int | str) -> int:
 
 T = TypeVar("T")
 
-heard: list[signal.Signals] = []
+received_signals: list[signal.Signals] = []
 """Signals that asked this process to end, the first one first. There is one list, as signals are
 the process's."""
 
 
 def exit_code() -> int:
     """128 and the number of the signal that came first, as shells have it; 130 without one."""
-    return 128 + (heard[0] if heard else signal.SIGINT)
+    return 128 + (received_signals[0] if received_signals else signal.SIGINT)
 
 
 def end_as_interrupted(number: int, _: FrameType | None) -> None:
     """A handler that lets a polite kill clean up through whatever handles Ctrl-C at the moment."""
-    heard.append(signal.Signals(number))
+    received_signals.append(signal.Signals(number))
     signal.raise_signal(signal.SIGINT)
 
 
@@ -107,17 +107,17 @@ class Interrupts:
 
     def __init__(self, *, agree: Callable[[bool], bool] | None = None) -> None:
         self._agree = agree
-        self._is_heard = False
-        self._is_asked = False
-        """From the first signal on, or from when another process was found to have heard one."""
-        self._is_held = agree is not None
+        self._has_signal = False
+        self._is_requested = False
+        """From the first signal on, or from when another process was found to have received one."""
+        self._is_deferred = agree is not None
         self._is_looping = False
         self._cancel: Callable[[], object] | None = None
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interrupts:
         for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._hear)
+            self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -126,19 +126,19 @@ class Interrupts:
 
     def hold(self) -> None:
         """A signal that comes from here on waits for `release`."""
-        self._is_held = True
+        self._is_deferred = True
 
     def release(self) -> None:
         """End `hold`. Raises KeyboardInterrupt if a signal has come."""
-        self._is_held = self._agree is not None
+        self._is_deferred = self._agree is not None
         if self.is_asked():
             raise KeyboardInterrupt
 
     def is_asked(self) -> bool:
         """Return whether a signal has come to this process, or to any that trains with it."""
         if self._agree is not None:
-            self._is_asked = self._agree(self._is_asked)
-        return self._is_asked
+            self._is_requested = self._agree(self._is_requested)
+        return self._is_requested
 
     @contextlib.contextmanager
     def shield(self) -> Iterator[None]:
@@ -147,39 +147,39 @@ class Interrupts:
         A KeyboardInterrupt that comes as `threading.Condition` has taken its lock leaves the lock
         taken, and whoever asks for it next waits for ever.
         """
-        was_held, was_asked = self._is_held, self._is_asked
-        self._is_held = True
+        was_deferred, was_requested = self._is_deferred, self._is_requested
+        self._is_deferred = True
         try:
             yield
         finally:
-            self._is_held = was_held
-        if self._is_asked and not was_asked and not was_held:
+            self._is_deferred = was_deferred
+        if self._is_requested and not was_requested and not was_deferred:
             raise KeyboardInterrupt
 
     def stoppable(self, work: Callable[[], T]) -> T | None:
         """`work()`, which the first signal ends: None then, and the next `release` raises."""
         try:
-            self._is_held = False
-            if self._is_asked:
+            self._is_deferred = False
+            if self._is_requested:
                 raise KeyboardInterrupt
             done = work()
-            self._is_held = self._agree is not None
+            self._is_deferred = self._agree is not None
         except KeyboardInterrupt:  # the only one: a second signal ends the process
-            self._is_held = self._agree is not None
-            if not self._is_asked:
+            self._is_deferred = self._agree is not None
+            if not self._is_requested:
                 raise
             return None
         return done
 
     def run(self, runner: asyncio.Runner, main: Coroutine[Any, Any, T]) -> T:
         """`runner.run(main)`, which a signal cancels: KeyboardInterrupt once it has ended."""
-        was_asked = self._is_asked
+        was_requested = self._is_requested
 
         async def cancellable() -> T:
             task, loop = asyncio.current_task(), asyncio.get_running_loop()
             assert task is not None
             self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
-            if self._is_asked and not was_asked and not self._is_held:
+            if self._is_requested and not was_requested and not self._is_deferred:
                 task.cancel()
             try:
                 return await main
@@ -189,23 +189,23 @@ class Interrupts:
         # While the loop starts and ends there is no task to cancel, and nothing may be left of one.
         self._is_looping = True
         try:
-            found = runner.run(cancellable())
+            result = runner.run(cancellable())
         except asyncio.CancelledError:
-            if self._is_asked and not was_asked:
+            if self._is_requested and not was_requested:
                 raise KeyboardInterrupt from None
             raise
         finally:
             self._is_looping = False
-        if self._is_asked and not was_asked and not self._is_held:
+        if self._is_requested and not was_requested and not self._is_deferred:
             raise KeyboardInterrupt
-        return found
+        return result
 
-    def _hear(self, number: int, _: FrameType | None) -> None:
-        heard.append(signal.Signals(number))
-        if self._is_heard:
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        received_signals.append(signal.Signals(number))
+        if self._has_signal:
             os._exit(exit_code())
-        self._is_heard = self._is_asked = True
-        if self._is_held:
+        self._has_signal = self._is_requested = True
+        if self._is_deferred:
             return
         if self._cancel is not None:
             self._cancel()

@@ -122,7 +122,7 @@ def _flush(file: Path) -> None:
 _MIB = 1 << 20
 
 
-def kept(kind: str) -> Path:
+def cache_folder(kind: str) -> Path:
     """The folder of all that is kept of a kind; it need not be there."""
     return Path(os.environ.get("REPL_RL_CACHE") or platformdirs.user_cache_dir("repl-rl")) / kind
 

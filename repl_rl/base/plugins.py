@@ -70,11 +70,11 @@ def search_too(folder: Path) -> None:
         _BESIDE.append(folder.absolute())
 
 
-def found_beside(path: Path) -> Path | None:
+def find_beside(path: Path) -> Path | None:
     """The file or folder: in the current folder or, as modules are, beside a config file."""
-    places = (folder / path for folder in (Path.cwd(), *_BESIDE))
+    candidates = (folder / path for folder in (Path.cwd(), *_BESIDE))
     # `os.path`: a name may be no path of any system, such as one of thousands of characters.
-    return next((place for place in places if os.path.exists(place)), None)
+    return next((candidate for candidate in candidates if os.path.exists(candidate)), None)
 
 
 def load_spec(spec: str) -> object:
@@ -117,18 +117,18 @@ def users_code() -> Iterator[None]:
     except ReplRLError:
         raise
     except Exception as error:  # a user's module may raise anything
-        if (place := _last_place(error)) is None:
+        if (location := _last_location(error)) is None:
             raise
-        raise ConfigError(f"{place}: {type(error).__name__}: {_message(error)}") from error
+        raise ConfigError(f"{location}: {type(error).__name__}: {_message(error)}") from error
 
 
-def _last_place(error: Exception) -> str | None:
+def _last_location(error: Exception) -> str | None:
     """`file:line` of the last frame that lies in no library; None where there is none."""
     frames = traceback.extract_tb(error.__traceback__)
-    places = [(frame.filename, frame.lineno) for frame in frames]
+    locations = [(frame.filename, frame.lineno) for frame in frames]
     if isinstance(error, SyntaxError) and error.filename is not None:
-        places.append((error.filename, error.lineno))
-    own = [(Path(file), line) for file, line in places if _is_users(file)]
+        locations.append((error.filename, error.lineno))
+    own = [(Path(file), line) for file, line in locations if _is_users(file)]
     if not own:
         return None
     path, line = own[-1]
@@ -221,11 +221,11 @@ def no_such(what: str, path: Path) -> ConfigError:
 def _folders(path: Path) -> list[str]:
     """Names of folders and GGUF files in a folder, latest first; none where it cannot be read."""
     try:
-        found = [one for one in path.iterdir() if one.is_dir() or one.suffix == _GGUF_SUFFIX]
-        found.sort(key=lambda one: one.stat().st_mtime, reverse=True)
+        entries = [one for one in path.iterdir() if one.is_dir() or one.suffix == _GGUF_SUFFIX]
+        entries.sort(key=lambda one: one.stat().st_mtime, reverse=True)
     except (OSError, ValueError):  # a name may hold what no file's does
         return []
-    return [one.name for one in found if not one.name.startswith(".")]
+    return [one.name for one in entries if not one.name.startswith(".")]
 
 
 def _any_folder(folder: Path) -> str:

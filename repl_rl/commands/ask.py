@@ -44,7 +44,7 @@ def ask(question: str, setup: tuple[str, ...], is_json: bool, **options: Any) ->
     in a sealed kernel, and stand above what they print. Nothing is graded. Exit code 0 if it
     submits an answer, 1 if it does not. The QUESTION - is read from stdin.
     """
-    problem = asked(_read() if question == "-" else question, setup)
+    problem = problem_of(_read() if question == "-" else question, setup)
     model = options["model"]
     plan = shared.plan_of(options) if model is None else shared.plan_of_run(Path(model), options)
     if setup:
@@ -58,7 +58,7 @@ def ask(question: str, setup: tuple[str, ...], is_json: bool, **options: Any) ->
         sys.exit(shared.FAILED)
 
 
-def asked(question: str, setup: tuple[str, ...]) -> Problem:
+def problem_of(question: str, setup: tuple[str, ...]) -> Problem:
     """The problem that a person put; ConfigError where it cannot be one."""
     for source in setup:
         if "\n" in source or not source.strip():

@@ -44,7 +44,7 @@ def find_attempt(task: Task, problem_id: str | None, *, seed: int, screen: Scree
     if problem_id is None:
         problem = next(_sources(task, seed=seed)[0], None)
     else:
-        problem = _found(task, problem_id, seed=seed, screen=screen)
+        problem = _search(task, problem_id, seed=seed, screen=screen)
     if problem is None:
         raise ConfigError(f"task {task.name!r} has no problems in its split {Split.TRAIN!s}")
     return first_attempt(problem, seed=seed)
@@ -65,7 +65,7 @@ def _sources(task: Task, *, seed: int) -> list[Iterator[Problem]]:
     ]
 
 
-def _found(task: Task, problem_id: str, *, seed: int, screen: Screen) -> Problem:
+def _search(task: Task, problem_id: str, *, seed: int, screen: Screen) -> Problem:
     """Search all sources side by side, so an early problem is found early."""
     sources = _sources(task, seed=seed)
     rounds: Iterator[tuple[Problem | None, ...]] = itertools.zip_longest(*sources)

@@ -40,8 +40,8 @@ def audit(run_or_model: Path, count: int, **options: Any) -> None:
     shared.load_libraries(plan)
     is_run = (run_or_model / "config.toml").is_file()
     with Screen() as screen:
-        found = _findings(plan, count=count, run=run_or_model if is_run else None, screen=screen)
-    shared.report(found)
+        results = _findings(plan, count=count, run=run_or_model if is_run else None, screen=screen)
+    shared.report(results)
 
 
 def _findings(plan: Plan, *, count: int, run: Path | None, screen: Screen) -> list[Finding]:
@@ -74,7 +74,7 @@ def _findings(plan: Plan, *, count: int, run: Path | None, screen: Screen) -> li
     for path in sorted((run / "trajectories").glob("*.jsonl")) if run else []:
         for item in read_trajectories(path):
             counts.take(item.trajectory, loaded.codec, fmt)
-            if path.stem in (evaluation_name(plan.grpo.steps), "after"):
+            if path.stem == evaluation_name(plan.grpo.steps):
                 score(item.trajectory)
     # A run stored log-probabilities of the device where it ran.
     device = read_versions(run).get("device", "cpu") if run else "cpu"

@@ -18,7 +18,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from repl_rl import __version__
-from repl_rl.base.concurrency import end_as_interrupted, exit_code, heard
+from repl_rl.base.concurrency import end_as_interrupted, exit_code, received_signals
 from repl_rl.base.plugins import nearest
 from repl_rl.base.terminal import forget_odd_size, one_row
 from repl_rl.errors import ConfigError, ReplRLError, how_to_install
@@ -150,7 +150,7 @@ def _with_nearest(error: click.ClickException, name: str) -> click.ClickExceptio
 def _fail(message: str, code: int) -> None:
     """Print the message and exit; of several interrupted processes only the first one prints it."""
     rank = launched().rank
-    if not (rank and heard):
+    if not (rank and received_signals):
         click.echo(f"repl-rl: {f'rank {rank}: ' if rank else ''}{message}", err=True)
     sys.exit(code)
 

@@ -28,10 +28,10 @@ def config(key: str | None) -> None:
         click.echo(row)
 
 
-def rows(found: list[Setting]) -> Iterator[str]:
+def rows(chosen: list[Setting]) -> Iterator[str]:
     """An explanation of each, in at most 80 columns, with a blank row between two."""
     spoken_of = None
-    for number, one in enumerate(found):
+    for number, one in enumerate(chosen):
         table = one.key.rpartition(".")[0]
         is_price = table == spoken_of  # its table has explained it
         if number and not is_price:

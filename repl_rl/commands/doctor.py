@@ -7,7 +7,6 @@ know tasks or models.
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 import os
 import platform
 import time
@@ -22,6 +21,7 @@ from repl_rl.config.resolve import resolve
 from repl_rl.config.sections import SandboxConfig
 from repl_rl.records import Finding
 from repl_rl.rollout.kernels import kernel_pool
+from repl_rl.runs.folder import version_of
 from repl_sandbox.host.canary import PROBES
 from repl_sandbox.types import SandboxError
 from repl_sandbox.walls import confine, landlock
@@ -46,21 +46,15 @@ def examine(config: SandboxConfig) -> list[Finding]:
 
 
 def _machine() -> list[Finding]:
-    versions = ", ".join(map(_version, _PACKAGES))
+    versions = {name: version_of(name) for name in _PACKAGES}
+    packages = [f"{name} {one}" if one else f"no {name}" for name, one in versions.items()]
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
     cores = len(os.sched_getaffinity(0))
     return [
         Finding(name="repl-rl", text=f"{__version__} on Python {platform.python_version()}"),
         Finding(name="machine", text=f"{system}, {cores} cores, device {_device()}"),
-        Finding(name="packages", text=versions),
+        Finding(name="packages", text=", ".join(packages)),
     ]
-
-
-def _version(name: str) -> str:
-    try:
-        return f"{name} {importlib.metadata.version(name)}"
-    except importlib.metadata.PackageNotFoundError:
-        return f"no {name}"
 
 
 def _device() -> str:
@@ -104,10 +98,10 @@ def _grader() -> Finding:
 def _walls(walls: Walls) -> list[Finding]:
     if walls.level is Level.NONE:
         return [Finding(name="kernels", text=str(walls), passed=False)]
-    found = [
+    findings = [
         Finding(name="kernels", text=f"{walls} (Landlock ABI {landlock.abi()})"),
         Finding(name="canary", text=f"{len(PROBES)} ways out tried, none open"),
     ]
     if walls.shortfall:
-        found.append(Finding(name="not strict", text=walls.shortfall))
-    return found
+        findings.append(Finding(name="not strict", text=walls.shortfall))
+    return findings

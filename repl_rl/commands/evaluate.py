@@ -8,7 +8,6 @@ Knows words for the terminal. Does not know how a model is measured.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from repl_rl.viewer.show import eval_table
 from repl_rl.viewer.show.display import Screen
 
 if TYPE_CHECKING:
-    from repl_rl.training.eval_job import Comparison, Evaluation
+    from repl_rl.training.eval_job import Comparison
 
 
 @click.command("eval")
@@ -76,15 +75,16 @@ def evaluate(
     from repl_rl.training import eval_job  # torch: seconds
 
     with Screen(Console(stderr=is_json)) as screen:
-        found = eval_job.evaluate(plan, screen, samples=samples, output=output)
+        evaluation = eval_job.evaluate(plan, screen, samples=samples, output=output)
         beside = {
             name: eval_job.evaluate(one, screen, samples=samples) for name, one in others.items()
         }
-    compared = eval_job.Comparison(found=found, against=beside)
+    compared = eval_job.Comparison(found=evaluation, against=beside)
     name = str(run_or_model)
     click.echo(json.dumps(compared.facts()) if is_json else _tables(name, compared))
     if picture is not None:
-        _draw({name: found, **beside}, picture)
+        models = {name: evaluation, **beside}
+        eval_table.save_bars({key: one.report.rows for key, one in models.items()}, picture)
         click.echo(f"picture: {picture}", err=is_json)
     if output is not None and not is_json:
         click.echo(f"\nkept: {output}\nnext: repl-rl show {output} --worst")
@@ -92,13 +92,9 @@ def evaluate(
 
 def _tables(name: str, compared: Comparison) -> str:
     """The rates of the model of this name, and what others are better or worse by."""
-    found, text = compared.found.report, eval_table.table(compared.found.report.rows)
+    report, text = compared.found.report, eval_table.table(compared.found.report.rows)
     if not compared.against:
         return text
     gaps = compared.differences()
     rows = {other: (one.report.all, gaps[other]) for other, one in compared.against.items()}
-    return f"{text}\n\n{eval_table.comparison(name, found.all, rows)}"
-
-
-def _draw(models: Mapping[str, Evaluation], picture: Path) -> None:
-    eval_table.save_bars({name: one.report.rows for name, one in models.items()}, picture)
+    return f"{text}\n\n{eval_table.comparison(name, report.all, rows)}"

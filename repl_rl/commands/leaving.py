@@ -2,29 +2,22 @@
 
     run folder -> a sentence, commands
 
-Knows a run's folder and task, and whether its end was asked for.
+Knows a run's folder, and whether its end was asked for.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from repl_rl.errors import ConfigError, ReplRLError
-from repl_rl.records import Split
 from repl_rl.runs.folder import METRICS, last_checkpoint
 from repl_rl.runs.metrics import read_rows
-from repl_rl.tasks.base import Task
 from repl_sandbox.types import SandboxError, SettingError
 
 _WIDTH = 80
-_SHORT = 40
-"""Characters of a question that fits a command."""
-_LOOKED_AT = 20
-"""Problems among which a short one is looked for."""
 
 
 @contextlib.contextmanager
@@ -46,12 +39,14 @@ def left_by(run: Path, *, checkpoint_every: int) -> str:
         return "nothing was written"
     step = max((row.step for row in read_rows(run)), default=0)
     weights = last_checkpoint(run)
-    held = f"after step {step}: {run} holds metrics and trajectories" if step else f"{run} is begun"
+    state = f"{run} is begun"
+    if step:
+        state = f"after step {step}: {run} holds metrics and trajectories"
     if weights is not None:
-        return f"{held}, and whole weights in {weights.relative_to(run)}"
+        return f"{state}, and whole weights in {weights.relative_to(run)}"
     if not step:
-        return f"{held}, and nothing was trained yet"
-    return f"{held}, but no weights: the first checkpoint comes after step {checkpoint_every}"
+        return f"{state}, and nothing was trained yet"
+    return f"{state}, but no weights: the first checkpoint comes after step {checkpoint_every}"
 
 
 def next_after(run: Path, code: Sequence[str] = ()) -> str:
@@ -69,36 +64,16 @@ def next_after(run: Path, code: Sequence[str] = ()) -> str:
     )
 
 
-def next_after_end(
-    run: Path, code: Sequence[str] = (), *, question: str | None = None, may_push: bool = False
-) -> str:
-    """Commands after a run that ended, those that show most of it first.
-
-    `question` is a problem of its task in a few words; `may_push`: somebody is logged in to a hub.
-    """
+def next_after_end(run: Path, code: Sequence[str] = ()) -> str:
+    """Return the commands to type after a run that ended, those that show most of it first."""
     name = str(run)
-    ask = [["repl-rl", "ask", question, *code, "--model", name]] if question else []
-    push = [["repl-rl", "push", name, "OWNER/NAME"]] if may_push else []
     return commands(
         ["repl-rl", "replay", name, *code, "--html", f"{run}/page.html"],
         ["repl-rl", "reward", "explain", name, *code],
         ["repl-rl", "replay", name, *code, "--worst"],
         ["repl-rl", "eval", name, *code],
-        *(push or ask),
+        ["repl-rl", "ask", "QUESTION", *code, "--model", name],
     )
-
-
-def question_of(task: Task, *, seed: int) -> str | None:
-    """A held-out problem that stands on one row, without the one on the form of its answer.
-
-    None where the first few are long, or bind names.
-    """
-    for problem in itertools.islice(task.problems(Split.HELD_OUT, seed=seed), _LOOKED_AT):
-        question, _, form = problem.statement.partition("\n")
-        is_whole = not form or (form.startswith("Answer:") and "\n" not in form)
-        if is_whole and not problem.setup and len(question) <= _SHORT:
-            return question
-    return None
 
 
 def commands(*lines: list[str]) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from logging import ERROR
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -26,10 +25,9 @@ from repl_rl.config.describe import settings as all_settings
 from repl_rl.errors import ConfigError
 from repl_rl.models import hub
 from repl_rl.records import Finding
-from repl_rl.rollout.plan import Plan, TaskPlan, make_plan, make_task_plan
+from repl_rl.rollout.plan import Plan, TaskPlan, make_plan
 from repl_rl.runs import resume
 from repl_rl.runs.folder import graded_otherwise, model_of, read_versions, run_of
-from repl_rl.runs.run_files import RunPart
 from repl_rl.tasks.base import StoredTask, check_task
 from repl_rl.tasks.data.names import is_file
 from repl_rl.training import publish
@@ -136,14 +134,13 @@ def run_argument(
     )
 
 
-STEP = click.option(
-    "--step", type=click.IntRange(min=0), metavar="N", help="The training step N [the last]."
+PART = with_options(
+    click.option(
+        "--step", type=click.IntRange(min=0), metavar="N", help="The training step N [the last]."
+    ),
+    click.option("--held-out", is_flag=True, help="The last evaluation, or the one after step N."),
 )
-HELD_OUT = click.option(
-    "--held-out", is_flag=True, help="The last evaluation, or the one after step N."
-)
-PART = with_options(STEP, HELD_OUT)
-"""Options for a part of a run; `part` makes a `RunPart` of them."""
+"""Options for a `RunPart`."""
 BEST = click.option("--best", is_flag=True, help="Highest reward first.")
 WORST = click.option("--worst", is_flag=True, help="Lowest reward first.")
 SEED = click.option("--seed", type=int, help="Seed of everything random.")
@@ -190,15 +187,10 @@ def plan_of(options: dict[str, Any], *, to_train: bool = False) -> Plan:
     """The plan of what these options ask for."""
     plan = make_plan(resolve(options), to_train=to_train)
     plan.require_policy()
-    return said(plan)
+    return announced(plan)
 
 
-def task_plan_of(options: dict[str, Any]) -> TaskPlan:
-    """Make the plan of a run with a person in the policy's place."""
-    return said(make_task_plan(resolve(options)))
-
-
-def said(plan: AnyPlan) -> AnyPlan:
+def announced(plan: AnyPlan) -> AnyPlan:
     """Return the plan, after a line about the data that its task has read, if it reads any."""
     if isinstance(plan.task, StoredTask):
         say(plan.task.read().summary)
@@ -242,7 +234,7 @@ def plan_of_run(path: Path, options: dict[str, Any]) -> Plan:
     plan = make_plan(config)
     num_changed = settings.num_changed(settings.resolve(saved=saved), config)
     say(f"settings of {own}, {num_changed} changed")
-    return said(plan)
+    return announced(plan)
 
 
 def say_graded_otherwise(path: Path) -> None:
@@ -262,15 +254,14 @@ def plan_beside(path: Path, model: Path | None, options: dict[str, Any]) -> Plan
     if run is None and model is None:
         raise ConfigError(f"{str(path)!r} lies in no run, so give --model PATH")
     saved = settings.read_config(run / "config.toml") if run is not None else ""
-    return said(make_plan(resolve({**options, "model": str(model or run)}, saved=saved)))
+    return announced(make_plan(resolve({**options, "model": str(model or run)}, saved=saved)))
 
 
 def with_model(plan: Plan, path: Path) -> Plan:
     """Return the plan for another model, or for a run's newest checkpoint."""
-    config = replace(plan.config, model=named_model(str(path)))
-    assert config.model is not None
-    resolve_model(config.model)
-    return make_plan(config)
+    model = named_model(str(path))
+    resolve_model(model)
+    return plan.changed(model=model)
 
 
 def dry_run(plan: Plan, estimate: Callable[[str, Callable[[str], None]], object]) -> None:
@@ -332,12 +323,7 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
         raise ConfigError(
             f"{str(run)!r} is at step {begun.step}; expected grpo.steps of at least that"
         )
-    return run, said(plan)
-
-
-def part(*, step: int | None, held_out: bool) -> RunPart:
-    """Return what `PART` asks for."""
-    return RunPart(step=step, held_out=held_out)
+    return run, announced(plan)
 
 
 def order(*, best: bool, worst: bool) -> Literal["best", "worst"] | None:
@@ -366,7 +352,8 @@ def before_libraries(
     A person gets a line first, for it takes seconds: on stderr with `err`. Raises ConfigError for a
     model that is not on the hub.
     """
-    _check_hub(model)
+    if model is not None and not Path(name := resolve_model(model)).exists():
+        hub.check(name, say=say)
     if launched().is_first:
         click.echo("loading torch and transformers ...", err=err)
     prepare()
@@ -377,11 +364,6 @@ def before_libraries(
     datasets.disable_progress_bars()
     for name in _NOBODYS_BUSINESS:
         logging.get_logger(name).setLevel(ERROR)
-
-
-def _check_hub(model: str | None) -> None:
-    if model is not None and not Path(name := resolve_model(model)).exists():
-        hub.check(name, say=say)
 
 
 def check_push(repository: str | None) -> None:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import click
 from rich.text import Text
@@ -28,7 +28,7 @@ from repl_rl.records import Attempt, Origin, OutcomeKind, Scored, StopReason, Tr
 from repl_rl.rollout.builder import RolloutCancelled, TrajectoryBuilder
 from repl_rl.rollout.env import Env
 from repl_rl.rollout.kernels import kernel_for
-from repl_rl.rollout.plan import TaskPlan
+from repl_rl.rollout.plan import TaskPlan, make_task_plan
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import unscored
 from repl_rl.runs.folder import PLAYED, RunFolder, check_output, new_run_path
@@ -36,7 +36,7 @@ from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.format import PYTHON, TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.viewer.show.display import Screen
-from repl_rl.viewer.show.rollout_view import StandardPlayerConsole, result_rows
+from repl_rl.viewer.show.rollout_view import PlayerConsole, result_rows
 from repl_sandbox.render import SURROGATE, clean
 from repl_sandbox.types import Kernel, SandboxError
 
@@ -54,7 +54,8 @@ def play(problem: str | None, output: Path | None, **options: Any) -> None:
     its reward and the sum so far. submit_final_answer(...) ends the game with a verdict, Ctrl-D
     without one, and Ctrl-C calls it off. There are no limits in tokens.
     """
-    plan = playable(shared.task_plan_of(options))
+    config = shared.resolve(options)
+    plan = playable(shared.announced(make_task_plan(config)), config.transcript)
     path = output or new_run_path(f"play-{plan.task_name}", Path("runs"))
     check_output(path)
     with Screen() as screen:
@@ -64,55 +65,36 @@ def play(problem: str | None, output: Path | None, **options: Any) -> None:
     screen.say(
         f"problem {attempt.problem.id}, {limit} lines at most. Ctrl-D ends, Ctrl-C calls off."
     )
-    game = Game(plan=plan, attempt=attempt, console=StandardPlayerConsole(screen))
-    code = shared.code_options(plan, options["files"])
-    _keep(path, asyncio.run(game.play()), screen, code=code)
-
-
-def _keep(path: Path, played: Played, screen: Screen, *, code: Sequence[str]) -> None:
-    """Show what it was worth, save it, and say where.
-
-    Exit code 130 if it was called off; raises the failure of ours that ended it.
-    """
-    scored = played.scored
-    is_called_off = scored.trajectory.stop_reason is StopReason.CANCELLED
-    screen.say("")
-    if is_called_off and not scored.trajectory.lines:
-        screen.say("called off before the first line: nothing is kept")
+    game = Game(plan=plan, attempt=attempt, console=PlayerConsole(screen))
+    scored, origin, failure = asyncio.run(game.play())
+    _save(path, scored, origin, screen, code=shared.code_options(plan, options["files"]))
+    if failure is not None:
+        raise failure
+    if scored.trajectory.stop_reason is StopReason.CANCELLED:
         sys.exit(INTERRUPTED)
+
+
+def _save(
+    path: Path, scored: Scored, origin: Origin, screen: Screen, *, code: Sequence[str]
+) -> None:
+    """Show what it was worth, save it, and say where; nothing is saved without a line."""
+    screen.say("")
+    if not scored.trajectory.lines:
+        screen.say("called off before the first line: nothing is kept")
+        return
     for row in result_rows(scored):
         screen.say(row)
     folder = RunFolder(path)
-    folder.write_config(played.origin, policy="a person", device="cpu")
+    folder.write_config(origin, policy="a person", device="cpu")
     folder.append_trajectories(PLAYED, [scored])
     step = shlex.join(["repl-rl", "replay", str(path), *code])
     screen.say(f"\nrun folder: {path}\nnext: {step}")
-    if played.failure is not None:
-        raise played.failure
-    if is_called_off:
-        sys.exit(INTERRUPTED)
 
 
-class PlayerConsole(Protocol):
-    """Console at which a person types and reads."""
-
-    def ask(self, prompt: str) -> str | None:
-        """The next line, without newline; None at its end. KeyboardInterrupt calls it off."""
-        ...
-
-    def say(self, text: Text) -> None:
-        """Show rows that stay."""
-        ...
-
-    def note(self, text: str) -> None:
-        """Show a few words about the line above."""
-        ...
-
-
-def playable(plan: TaskPlan) -> TaskPlan:
+def playable(plan: TaskPlan, transcript: str) -> TaskPlan:
     """The plan as a person plays it: no limit in tokens, no time limit, one kernel.
 
-    ConfigError where a person cannot write its transcripts.
+    ConfigError where a person cannot write transcripts of the kind of this name.
     """
     sampling = plan.sampling
     if sampling.sampler != SamplingConfig().sampler:
@@ -122,7 +104,7 @@ def playable(plan: TaskPlan) -> TaskPlan:
         )
     if plan.takes_template:
         raise ConfigError(
-            f"transcript = {plan.config.transcript!r} takes a model's template; play with --set "
+            f"transcript = {transcript!r} takes a model's template; play with --set "
             f"transcript={PYTHON.name}"
         )
     sampling = replace(
@@ -139,16 +121,6 @@ def playable(plan: TaskPlan) -> TaskPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
-    """The result once a person is done."""
-
-    scored: Scored
-    origin: Origin
-    failure: SandboxError | GraderError | None
-    """The failure of ours that ended it. `scored` has the lines written so far all the same."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Game:
     """One attempt by a person; `plan` is as `playable` made it."""
 
@@ -156,24 +128,24 @@ class Game:
     attempt: Attempt
     console: PlayerConsole
 
-    async def play(self) -> Played:
+    async def play(self) -> tuple[Scored, Origin, SandboxError | GraderError | None]:
         """Play to the end, however it comes. SandboxError and GraderError if it cannot begin.
 
-        If it is called off or ended by a failure of ours, the stop reason is CANCELLED and the
-        lines so far are kept.
+        If it is called off or ended by a failure of ours, which comes last, the stop reason is
+        CANCELLED and the lines so far are kept.
         """
         async with Env(self.plan, self.plan.format(None)) as env:
             kernel = await kernel_for(self.attempt.problem, env.kernels, seed=self.attempt.seed)
             async with contextlib.aclosing(kernel):
                 trajectory, lost = await self._write(kernel, env.format)
             scored, failure = await self._score(trajectory, env)
-        return Played(scored=scored, origin=env.origin(), failure=lost or failure)
+        return scored, env.origin(), lost or failure
 
     async def _write(
         self, kernel: Kernel, fmt: TranscriptFormat
     ) -> tuple[Trajectory, SandboxError | None]:
         codec = ByteCodec()
-        heard: list[TrajectoryBuilder] = []
+        builders: list[TrajectoryBuilder] = []
         sampler = LineSampler(
             ScriptedEngine(codec, _Keyboard(self.console).write),
             codec,
@@ -183,7 +155,7 @@ class Game:
         )
 
         def on_line(built: TrajectoryBuilder) -> None:
-            heard.append(built)
+            builders.append(built)
             self._note_line(built)
 
         sampler.on_line = on_line
@@ -194,9 +166,9 @@ class Game:
             _take_back_cancel()
             return cancelled.trajectory, None
         except SandboxError as error:
-            if not heard:
+            if not builders:
                 raise
-            return heard[-1].build(StopReason.CANCELLED), error
+            return builders[-1].build(StopReason.CANCELLED), error
 
     async def _score(self, trajectory: Trajectory, env: Env) -> tuple[Scored, GraderError | None]:
         problem, failure = self.attempt.problem, None

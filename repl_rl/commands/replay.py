@@ -172,7 +172,7 @@ def attach(
 
 
 def _part(conditions: dict[str, Any]) -> RunPart:
-    return shared.part(step=conditions.pop("step"), held_out=conditions.pop("held_out"))
+    return RunPart(step=conditions.pop("step"), held_out=conditions.pop("held_out"))
 
 
 def _selection(conditions: dict[str, Any]) -> Selection:

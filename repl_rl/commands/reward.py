@@ -29,7 +29,7 @@ from repl_rl.golden.text import SUFFIX
 from repl_rl.records import Scored
 from repl_rl.rollout.plan import Plan
 from repl_rl.rollout.prefixes import attempts_around, check_asked
-from repl_rl.runs.run_files import part_of
+from repl_rl.runs.run_files import RunPart, part_of
 from repl_rl.runs.trajectory_file import StoredTrajectory, places
 from repl_rl.tasks.base import make_prompt
 from repl_rl.viewer.replay.annotated import annotate
@@ -154,7 +154,7 @@ def explain(
         raise ConfigError(
             "--branches goes on from what a model sampled; expected a run or a .jsonl"
         )
-    part = shared.part(step=step, held_out=held_out)
+    part = RunPart(step=step, held_out=held_out)
     source = path if is_golden and not part.is_chosen else part_of(path, part, say=shared.say)
     groups = _groups(source, files=files, overrides=overrides)
     wanted = [

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from pathlib import Path
+from typing import Any
 
 import click
 
 from repl_rl.commands import options as shared
 from repl_rl.config import Config
-from repl_rl.config.resolve import resolve
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.env import AS_TEXT, env_of
-from repl_rl.tasks.base import check_task
 
 _CLOSING_S = 5
 """So long a line that runs may hold up the end of the server."""
@@ -56,24 +54,13 @@ _CLOSING_S = 5
 )
 @shared.with_options(shared.FILES, shared.OVERRIDES, shared.SEED)
 def serve_env(
-    task: str | None,
-    host: str,
-    port: int,
-    num_sessions: int,
-    num_problems: int,
-    idle_s: float,
-    files: tuple[Path, ...],
-    overrides: tuple[str, ...],
-    seed: int | None,
+    host: str, port: int, num_sessions: int, num_problems: int, idle_s: float, **options: Any
 ) -> None:
     """Serve a task as an environment of OpenEnv, until Ctrl-C.
 
     One line is one step. Nobody is asked who they are: keep the address to yourself.
     """
-    given = {"task": task, "seed": seed, "preset": "none"}
-    flags = {key: value for key, value in given.items() if value is not None}
-    config = resolve(saved=AS_TEXT, files=files, overrides=overrides, flags=flags)
-    check_task(config.task.name)
+    config = shared.resolve(options, saved=f'preset = "none"\n{AS_TEXT}')
     sizes = {"num_sessions": num_sessions, "num_problems": num_problems}
     with _listening(host, port) as listener:
         asyncio.run(_serve(config, listener, idle_s=idle_s, **sizes))

@@ -14,6 +14,7 @@ import click
 from repl_rl.commands import options as shared
 from repl_rl.credit.trees.table import branching_groups, tree_table
 from repl_rl.runs.folder import graded_otherwise
+from repl_rl.runs.run_files import RunPart
 from repl_rl.runs.trajectory_file import Selection
 from repl_rl.viewer.replay.annotated import read
 from repl_rl.viewer.replay.jobs import ReplayRequest
@@ -36,7 +37,7 @@ def show(
     """
     wanted = ReplayRequest(
         path=path,
-        part=shared.part(step=step, held_out=held_out),
+        part=RunPart(step=step, held_out=held_out),
         selection=Selection(which=shared.order(best=best, worst=worst)),
         say=shared.say,
         count=count,

@@ -100,13 +100,13 @@ def tasks(
         return
     flags = {} if name is None else {"task": name}
     config = resolve(files=files, overrides=overrides, flags=flags)
-    plan = shared.said(make_task_plan(config))
+    plan = shared.announced(make_task_plan(config))
     with users_code():
         for text in samples(plan.task, count=count, seed=seed):
             click.echo(text)
         click.echo()
-        found = list(findings(plan.task, plan.task_spec, seed=seed))
-    shared.report(found)
+        results = list(findings(plan.task, plan.task_spec, seed=seed))
+    shared.report(results)
 
 
 def samples(task: Task, *, count: int, seed: int) -> Iterator[str]:
@@ -173,31 +173,31 @@ async def _references(
     grade: Grade, problems: Sequence[Problem], own: Mapping[str, str]
 ) -> list[Finding]:
     """A finding about the problems' own answers, if any has one."""
-    asked = [problem for problem in problems if problem.id in own]
-    verdicts = {one.id: await grade(one, own[one.id]) for one in asked}
+    answered = [problem for problem in problems if problem.id in own]
+    verdicts = {one.id: await grade(one, own[one.id]) for one in answered}
     missed = [
         f"{name} {verdict.grader_error or verdict.kind}"
         for name, verdict in verdicts.items()
         if not verdict.is_solved
     ]
-    text = f"{len(asked) - len(missed)} of {len(asked)} own answers are right"
+    text = f"{len(answered) - len(missed)} of {len(answered)} own answers are right"
     text += f"; not those of {', '.join(missed)}" if missed else ""
-    return [Finding(name="reference", text=text, passed=not missed)] if asked else []
+    return [Finding(name="reference", text=text, passed=not missed)] if answered else []
 
 
 async def _nonsense(
     grade: Grade, problems: Sequence[Problem], own: Mapping[str, str]
 ) -> list[Finding]:
     """A finding for each answer that solves a problem whose own answer it is not."""
-    found = []
+    faults = []
     for answer in _NONSENSE:
         others = [problem for problem in problems if own.get(problem.id) != answer]
         if solved := sum([(await grade(problem, answer)).is_solved for problem in others]):
             text = (
                 f"submit_final_answer({answer}) solves {solved / len(problems):.0%} of the problems"
             )
-            found.append(Finding(name="nonsense", text=text, passed=False))
-    return found
+            faults.append(Finding(name="nonsense", text=text, passed=False))
+    return faults
 
 
 # The most that one answer earns which does not look at the problem

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from repl_rl.commands import options as shared
-from repl_rl.commands.leaving import leaving, left_by, next_after, next_after_end, question_of
+from repl_rl.commands.leaving import leaving, left_by, next_after, next_after_end
 from repl_rl.errors import ConfigError
 from repl_rl.progress import SILENT
 from repl_rl.rollout.plan import Plan
@@ -82,13 +82,9 @@ def _train(plan: Plan, path: Path, code: list[str], *, resume: bool, merge: bool
     with leaving(left, partial(next_after, path, code)), Screen() as screen:
         reports = job(plan, path, screen)
     before, after = (_solved(one) if one else evaluate.NOT_MEASURED for one in reports)
-    question = question_of(plan.task, seed=plan.seed)
-    next_commands = next_after_end(
-        path, code, question=question, may_push=_may_push(plan.report.hub)
-    )
     click.echo(
         f"\nheld-out solve rate: {before} before, {after} after\n"
-        f"run folder: {path}\n\n{next_commands}"
+        f"run folder: {path}\n\n{next_after_end(path, code)}"
     )
 
 
@@ -102,10 +98,3 @@ def _solved(report: Report) -> str:
     """A rate in a sentence."""
     ungraded = report.all.ungraded
     return f"{100 * report.rate:.1f} %" + (f" ({ungraded} not graded)" if ungraded else "")
-
-
-def _may_push(repository: str | None) -> bool:
-    """Return whether somebody is logged in to the hub, and the run was not pushed there."""
-    from huggingface_hub import get_token  # of the extra `train`
-
-    return not repository and get_token() is not None

@@ -8,13 +8,14 @@ Knows words for the terminal. Does not know how a model is warmed.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 
 from repl_rl.base.plugins import no_such
@@ -72,16 +73,7 @@ def warmstart(
     """
     config = shared.resolve(options)
     if config.model is None:
-        given = {
-            "--output": output,
-            "--whole": whole,
-            "--from": sources,
-            "--solved": solved,
-            "--demonstrations": demonstrations is not None,
-            "--dry-run": dry_run,
-            "--json": is_json,
-        }
-        _refuse_for_starter([name for name, value in given.items() if value])
+        _refuse_for_starter(options)
         _make_starter(options)
         return
     named = _sources(sources, is_solved=solved)
@@ -108,9 +100,13 @@ def warmstart(
     )
 
 
-def _refuse_for_starter(given: Sequence[str]) -> None:
-    if given:
-        raise ConfigError(f"{given[0]} takes a model to warm; give --model PATH")
+def _refuse_for_starter(options: Mapping[str, object]) -> None:
+    """ConfigError for an option beside `options`: the starter is made of settings alone."""
+    context = click.get_current_context()
+    for one in context.command.params:
+        is_given = context.get_parameter_source(one.name or "") is ParameterSource.COMMANDLINE
+        if is_given and one.name not in options:
+            raise ConfigError(f"{one.opts[0]} takes a model to warm; give --model PATH")
 
 
 def _make_starter(options: dict[str, Any]) -> None:
@@ -169,11 +165,11 @@ def _plan(
     if demonstrations is None and (sources.written or sources.runs) and not is_set:
         demonstrations = 0
     if demonstrations is not None:
-        shown = replace(config.warmstart, demonstrations=demonstrations)
-        config = replace(config, warmstart=shown)
+        section = replace(config.warmstart, demonstrations=demonstrations)
+        config = replace(config, warmstart=section)
     plan = make_plan(adapted(config, is_whole=is_whole), to_train=True)
     check_sources(plan, sources)
-    return shared.said(plan)
+    return shared.announced(plan)
 
 
 def _estimate(plan: Plan, model: str, say: Callable[[str], None]) -> None:

@@ -89,11 +89,11 @@ def find(name: str) -> list[Setting]:
     Raises ConfigError, with the nearest name, where there is none.
     """
     known = list(settings())
-    found = [one for one in known if f"{one.key}.".startswith(f"{name}.")]
-    found = found or [one for one in known if one.key.rpartition(".")[2] == name]
-    if not found:
+    matches = [one for one in known if f"{one.key}.".startswith(f"{name}.")]
+    matches = matches or [one for one in known if one.key.rpartition(".")[2] == name]
+    if not matches:
         raise unknown(name)
-    return found
+    return matches
 
 
 def example(section: str, value: object) -> str:
@@ -110,11 +110,11 @@ def option_hint(option: str, value: str) -> str | None:
         # VALUE, not what was typed: it may count something else, as epochs are no steps.
         return re.sub(r"^use ([a-z]+\.\w+)$", r"use --set \1=VALUE", saying)
     try:
-        found = find(word)[0]
+        setting = find(word)[0]
     except ConfigError:
         return None
-    wanted = found.key if not found.is_section else find(word)[1].key
-    return f"use --set {wanted}={value}"
+    key = setting.key if not setting.is_section else find(word)[1].key
+    return f"use --set {key}={value}"
 
 
 def unknown(name: str, known: Iterable[str] | None = None) -> ConfigError:

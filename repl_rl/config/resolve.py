@@ -56,12 +56,8 @@ def resolve(
         10
     """
     user = _named(_parse_toml(saved, "the config of these trajectories"))
-    # Older runs have one `dtype` for both sides. A replay needs only what it says of the trainer.
-    if (dtype := user.pop("dtype", None)) is not None:
-        _merge(user, {"grpo": {"dtype": "auto" if dtype == "float32" else dtype}})
     given = user_settings(files=files, overrides=overrides, flags=flags)
     _merge(user, given)
-    _rename(user)
     _drop_removed(user, given)
     _check(Config, user, "")
     # Runs from before there was `preset` leave it out as a person does.
@@ -80,20 +76,6 @@ def _has_adapter(user: Mapping[str, Any]) -> bool:
     section = user.get("lora")
     rank = section.get("rank") if isinstance(section, dict) else None
     return isinstance(rank, int) and rank > 0
-
-
-_FORMER = {
-    ("sampling", "sampler", "repl_rl.sampler:LineSampler"): "lines",
-    ("reward", "function", "repl_rl.rewards:shaped"): "shaped",
-}
-"""Values that older runs hold: their configs name our own parts by import path."""
-
-
-def _rename(user: dict[str, Any]) -> None:
-    for (section, key, value), name in _FORMER.items():
-        values = user.get(section)
-        if isinstance(values, dict) and values.get(key) == value:
-            values[key] = name
 
 
 _NO_CLAIMS = "leave it out: there are no claims of lemmas, see docs/rewards.md"
@@ -169,11 +151,11 @@ def differences(before: Config, after: Config) -> list[tuple[str, str, str]]:
 
 
 def _leaves(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    leaves: dict[str, Any] = {}
     for key, value in values.items():
         inner = _leaves(value, f"{prefix}{key}.") if isinstance(value, Mapping) else None
-        found |= {prefix + key: value} if inner is None else inner
-    return found
+        leaves |= {prefix + key: value} if inner is None else inner
+    return leaves
 
 
 def _build(layers: Mapping[str, Any]) -> Config:
@@ -307,7 +289,7 @@ def _check(shape: type, values: Mapping[str, Any], prefix: str) -> None:
             _check_names(hint, value, name)
 
 
-def _check_bare(values: Mapping[str, Any], name: str) -> None:
+def _check_identifiers(values: Mapping[str, Any], name: str) -> None:
     """Refuse keys that are no names of Python's, in tables below, too: nobody has such options."""
     for key, value in values.items():
         if not key.isidentifier() or not key.isascii():
@@ -315,13 +297,13 @@ def _check_bare(values: Mapping[str, Any], name: str) -> None:
                 f"{name}.{key!r} is no name; expected letters, digits and underscores"
             )
         if isinstance(value, Mapping):
-            _check_bare(value, f"{name}.{key}")
+            _check_identifiers(value, f"{name}.{key}")
 
 
 def _check_names(hint: Any, values: Mapping[str, Any], name: str) -> None:
     kinds = get_args(hint)[0] if get_args(hint) else None
     if kinds is str:  # TRL knows which there are
-        _check_bare(values, name)
+        _check_identifiers(values, name)
         return
     if not (isinstance(kinds, type) and issubclass(kinds, StrEnum)):
         raise ConfigError(f"{name!r} is a value, not a section")

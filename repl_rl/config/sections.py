@@ -152,21 +152,6 @@ class SandboxConfig:
     """Characters kept of a line's output: two thirds from its head, one third from its tail."""
 
 
-def _line_rewards() -> dict[OutcomeKind, float]:
-    return {kind: kind.traits.reward for kind in OutcomeKind if kind.traits.reward}
-
-
-def _verdict_rewards() -> dict[VerdictKind, float]:
-    kind = VerdictKind
-    return {
-        kind.PROVED: 1.0,
-        kind.SUPPORTED: 0.8,
-        kind.REFUTED: 0.0,
-        kind.WRONG: 0.0,
-        kind.MALFORMED: -0.1,
-    }
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardConfig:
     """Rewards of lines and answers.
@@ -183,11 +168,21 @@ class RewardConfig:
     function: str = "shaped"
     """A function of (Trajectory, Verdict | None, RewardConfig) -> Reward, by its name in the entry
     point group `repl_rl.rewards` or as `module:function`."""
-    line: Mapping[OutcomeKind, float] = field(default_factory=_line_rewards)
+    line: Mapping[OutcomeKind, float] = field(
+        default_factory=lambda: {one: one.traits.reward for one in OutcomeKind if one.traits.reward}
+    )
     """Reward of a line by its outcome; 0 for one that is not named."""
     max_line_charge: Annotated[float, Meta(ge=0)] = 0.4
     """Line rewards of one trajectory are scaled so that they never sum to less than minus this."""
-    verdict: Mapping[VerdictKind, float] = field(default_factory=_verdict_rewards)
+    verdict: Mapping[VerdictKind, float] = field(
+        default_factory=lambda: {
+            VerdictKind.PROVED: 1.0,
+            VerdictKind.SUPPORTED: 0.8,
+            VerdictKind.REFUTED: 0.0,
+            VerdictKind.WRONG: 0.0,
+            VerdictKind.MALFORMED: -0.1,
+        }
+    )
     """Outcome reward by verdict. A verdict not named leaves the trajectory out of the update."""
     no_submission: float = -0.6
     """Outcome reward where nothing was submitted."""

@@ -242,7 +242,7 @@ def _converted(path: Path, say: Callable[[str], None]) -> Path:
     with broken_refused(path), path.open("rb") as file:
         digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8))
     digest.update(bytes([VERSION]))
-    folder = cache.kept("models") / f"{path.stem[:_NAME_CHARS]}-{digest.hexdigest()}"
+    folder = cache.cache_folder("models") / f"{path.stem[:_NAME_CHARS]}-{digest.hexdigest()}"
     if folder.is_dir():
         return folder
     head = read_head(path)

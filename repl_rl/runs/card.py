@@ -44,8 +44,8 @@ def card_files(run: Path, checkpoint: Path) -> dict[str, bytes]:
     Raises ConfigError for a run that cannot be read.
     """
     picture = run / PICTURE
-    found = {PICTURE: picture.read_bytes()} if picture.is_file() else {}
-    return {CARD: _text(run, checkpoint, picture=next(iter(found), None)).encode(), **found}
+    files = {PICTURE: picture.read_bytes()} if picture.is_file() else {}
+    return {CARD: _text(run, checkpoint, picture=next(iter(files), None)).encode(), **files}
 
 
 def write_card(run: Path, checkpoint: Path) -> None:
@@ -67,19 +67,19 @@ def has_card(checkpoint: Path) -> bool:
 
 def public_adapter_config(checkpoint: Path) -> dict[str, bytes]:
     """`adapter_config.json` without the folder of its model; nothing where it names none."""
-    found = _adapter_config(checkpoint)
-    base = str(found.get(_BASE, ""))
-    if not found or is_hub_name(base):
+    adapter = _adapter_config(checkpoint)
+    base = str(adapter.get(_BASE, ""))
+    if not adapter or is_hub_name(base):
         return {}
-    return {_ADAPTER: json.dumps({**found, _BASE: _last_part(base)}, indent=2).encode()}
+    return {_ADAPTER: json.dumps({**adapter, _BASE: _last_part(base)}, indent=2).encode()}
 
 
 def _adapter_config(checkpoint: Path) -> dict[str, Any]:  # peft's
     try:
-        found = json.loads((checkpoint / _ADAPTER).read_text())
+        loaded = json.loads((checkpoint / _ADAPTER).read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return loaded if isinstance(loaded, dict) else {}
 
 
 def _text(run: Path, checkpoint: Path, *, picture: str | None) -> str:
@@ -122,22 +122,23 @@ def _rates(curve: Curve, step: int) -> dict[str, str]:
     """The cells of each row of the table; no row where nothing was measured."""
     if not curve.evaluations:
         return {}
-    found = {one.progress.step: one for one in curve.evaluations}
-    wanted = {"before": 0, "after": step} if step else {"without training": 0}
-    return {name: _cells(found.get(at)) for name, at in wanted.items()}
+    evaluations = {one.step: one for one in curve.evaluations}
+    rows = {"before": 0, "after": step} if step else {"without training": 0}
+    return {name: _cells(evaluations.get(at)) for name, at in rows.items()}
 
 
-def _cells(found: EvaluationPoint | None) -> str:
-    if found is None or found.interval is None:
+def _cells(evaluation: EvaluationPoint | None) -> str:
+    if evaluation is None or evaluation.interval is None:
         return "not measured |  | "
-    low, high = found.interval
-    return f"{found.rate:.1%} | {low:.1%} to {high:.1%} | {found.total}".replace("%", " %")
+    low, high = evaluation.interval
+    cells = f"{evaluation.rate:.1%} | {low:.1%} to {high:.1%} | {evaluation.total}"
+    return cells.replace("%", " %")
 
 
 def _settings(config: Config, *, rank: int) -> Iterator[tuple[str, str]]:
     bases = (Config(), resolve(flags={"model": "MODEL", "lora": {"rank": rank}}))
-    found = {key: value for one in bases for key, _, value in differences(one, config)}
-    for key, value in found.items():
+    changed = {key: value for one in bases for key, _, value in differences(one, config)}
+    for key, value in changed.items():
         if not key.startswith(_OWN) and value != "null":  # TOML has no null
             yield key, toml_value(_public(json.loads(value)))
 
@@ -147,9 +148,9 @@ def _step_of(checkpoint: Path, curve: Curve) -> int:
     if numbered := re.fullmatch(r"checkpoint-(\d+)", checkpoint.name):
         return int(numbered[1])
     if checkpoint.name == BEST:  # the first that did best
-        trained = [one for one in curve.evaluations if one.progress.step]
-        return max(trained, key=lambda one: one.rate).progress.step if trained else 0
-    return max((step.progress.step for step in curve.steps), default=0)
+        trained = [one for one in curve.evaluations if one.step]
+        return max(trained, key=lambda one: one.rate).step if trained else 0
+    return max((step.step for step in curve.steps), default=0)
 
 
 def _code(text: str) -> str:
@@ -175,4 +176,4 @@ def _public(value: Any) -> Any:  # any value of a config
         return value
     if value.startswith(("/", "~/", "./", "../")):
         return Path(value).name
-    return _PATH.sub(lambda found: Path(found[0]).name, value)
+    return _PATH.sub(lambda match: Path(match[0]).name, value)

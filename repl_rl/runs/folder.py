@@ -104,15 +104,15 @@ class RunFolder:
         """
         self._origin = origin
         trust(origin)
-        found = {
+        versions = {
             **origin.versions,
             "policy": policy,
             "device": device,
             "isolation": origin.isolation,
         }
         if before := read_versions(self.path):  # a run that goes on holds older verdicts, too
-            found[GRADER] = str(min(graded_by(before), graded_by(found)))
-        replace_file(self.path / "versions.json", json.dumps(found, indent=2).encode() + b"\n")
+            versions[GRADER] = str(min(graded_by(before), graded_by(versions)))
+        replace_file(self.path / "versions.json", json.dumps(versions, indent=2).encode() + b"\n")
         replace_file(self.path / CONFIG, origin.config.encode())
 
     def append_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -168,12 +168,12 @@ def _locked(path: Path) -> int:
 
 def numbered_checkpoints(folder: Path) -> list[Path]:
     """The `checkpoint-N` in a folder, in the order of their steps."""
-    found = {
+    numbered = {
         int(named[1]): path
         for path in folder.glob("checkpoint-*")
         if (named := re.fullmatch(r"checkpoint-(\d+)", path.name)) and path.is_dir()
     }
-    return [found[step] for step in sorted(found)]
+    return [numbered[step] for step in sorted(numbered)]
 
 
 def last_checkpoint(run: Path) -> Path | None:
@@ -198,13 +198,13 @@ def run_of(path: Path) -> Path | None:
 
 def newest_checkpoint(run: Path) -> Path:
     """The `last_checkpoint` of a run; ConfigError where it has none."""
-    found = last_checkpoint(run)
-    if found is None:
+    checkpoint = last_checkpoint(run)
+    if checkpoint is None:
         raise ConfigError(
             f"run {str(run)!r} has no checkpoint: it ended before the first one was written, see "
             f"report.checkpoint_every"
         )
-    return found
+    return checkpoint
 
 
 def model_of(path: Path) -> Path:
@@ -236,8 +236,8 @@ def make_origin(
 
 def graded_by(versions: Mapping[str, str]) -> int:
     """The version of the grader whose verdicts these are."""
-    found = versions.get(GRADER, "")
-    return int(found) if re.fullmatch(r"\d{1,9}", found, re.ASCII) else 1
+    version = versions.get(GRADER, "")
+    return int(version) if re.fullmatch(r"\d{1,9}", version, re.ASCII) else 1
 
 
 def graded_otherwise(versions: Mapping[str, str], where: Path) -> str | None:
@@ -261,27 +261,17 @@ def installed_versions(preload: Sequence[str]) -> dict[str, str]:
         "repl_rl": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        **{name: version for name in packages if (version := _version(name))},
+        **{name: version for name in packages if (version := version_of(name))},
     }
 
 
 def distributions_of(modules: Sequence[str]) -> Iterator[str]:
     """The packages that bring these modules; none for a module of Python's own."""
     for name in (module.partition(".")[0] for module in modules):
-        if _brings(name, name):
+        if version_of(name):
             yield name
         elif name not in sys.stdlib_module_names:
             yield from _distributions().get(name, ())[:1]
-
-
-@cache
-def _brings(package: str, module: str) -> bool:
-    """Say whether a package of this name is installed and has the module."""
-    try:
-        files = importlib.metadata.files(package) or ()
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return any(file.parts[0] in (module, f"{module}.py") for file in files)
 
 
 @cache
@@ -290,10 +280,10 @@ def _distributions() -> Mapping[str, list[str]]:
     return importlib.metadata.packages_distributions()
 
 
-def _version(name: str) -> str | None:
+def version_of(package: str) -> str | None:
     """None for a package that is not installed: what trains need not be here."""
     try:
-        return importlib.metadata.version(name)
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
 
@@ -309,10 +299,10 @@ def new_run_path(task: str, root: Path) -> Path:
 def read_versions(run: Path) -> dict[str, str]:
     """Read a run's `versions.json`, empty where there is none."""
     try:
-        found = json.loads((run / "versions.json").read_text())
+        loaded = json.loads((run / "versions.json").read_text())
     except (OSError, ValueError):
         return {}
-    rows = found.items() if isinstance(found, dict) else ()
+    rows = loaded.items() if isinstance(loaded, dict) else ()
     return {name: value for name, value in rows if isinstance(value, str)}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from repl_rl.base.plugins import no_such
@@ -32,7 +32,7 @@ class MetricsRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunProgress:
+class Point:
     """Progress of a run at a row; None where the run does not say."""
 
     step: int
@@ -43,18 +43,16 @@ class RunProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepPoint:
+class StepPoint(Point):
     """One update, and the trajectories that it learned from."""
 
-    progress: RunProgress
     numbers: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationPoint:
+class EvaluationPoint(Point):
     """The solve rate on held-out problems."""
 
-    progress: RunProgress
     rate: float
     total: int | None
     ungraded: int
@@ -103,13 +101,13 @@ def read_rows(run: Path) -> Iterator[MetricsRow]:
 def row_of(text: bytes) -> MetricsRow | None:
     """A line of the file; None where it is no row, or half of one."""
     try:
-        found = json.loads(text)
+        loaded = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or not isinstance(found.get("step"), int):
+    if not isinstance(loaded, dict) or not isinstance(loaded.get("step"), int):
         return None
     numbers = {
-        str(name): value for name, one in found.items() if (value := _number(one)) is not None
+        str(name): value for name, one in loaded.items() if (value := _number(one)) is not None
     }
     step = numbers.pop("step", None)
     return None if step is None else MetricsRow(step=int(step), numbers=numbers)
@@ -143,11 +141,9 @@ def curve_of(rows: Iterable[MetricsRow]) -> Curve:
             trained[row.step] = row
     steps = [
         StepPoint(
-            progress=RunProgress(
-                step=step,
-                tokens=trained[step].numbers.get("num_tokens"),
-                wall_s=trained[step].numbers.get("wall_s"),
-            ),
+            step=step,
+            tokens=trained[step].numbers.get("num_tokens"),
+            wall_s=trained[step].numbers.get("wall_s"),
             numbers=trained[step].numbers,
         )
         for step in sorted(trained)
@@ -157,13 +153,13 @@ def curve_of(rows: Iterable[MetricsRow]) -> Curve:
 
 
 def _evaluation(row: MetricsRow, steps: Sequence[StepPoint]) -> EvaluationPoint:
-    before = (one.progress for one in reversed(steps) if one.progress.step <= row.step)
-    progress = next(before, RunProgress(step=0, tokens=0.0, wall_s=0.0))
+    start = Point(step=0, tokens=0.0, wall_s=0.0)
+    before = next((one for one in reversed(steps) if one.step <= row.step), start)
     total = round(row.numbers.get("eval_total", 0.0))
     return EvaluationPoint(
-        progress=replace(
-            progress, step=row.step, wall_s=row.numbers.get("wall_s", progress.wall_s)
-        ),
+        step=row.step,
+        tokens=before.tokens,
+        wall_s=row.numbers.get("wall_s", before.wall_s),
         rate=row.numbers["eval_solve_rate"],
         total=total if total > 0 else None,
         ungraded=round(row.numbers.get("eval_ungraded", 0.0)),

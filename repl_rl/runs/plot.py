@@ -28,7 +28,7 @@ from repl_rl.base.disk import explained
 from repl_rl.base.terminal import one_row
 from repl_rl.records import OutcomeKind, Tone
 from repl_rl.runs.folder import CURVES
-from repl_rl.runs.metrics import MAX_CURVES, Curve, RunProgress, read_curve, running_mean
+from repl_rl.runs.metrics import MAX_CURVES, Curve, Point, read_curve, running_mean
 
 Item = TypeVar("Item")
 
@@ -151,22 +151,22 @@ class Axis:
     """Axis along which runs go: steps, tokens or time."""
 
     key: str
-    """Field of `RunProgress`."""
+    """Field of `Point`."""
     label: str
     unit: float
     end: float
     """Position of the last point of all runs."""
 
-    def at(self, progress: RunProgress) -> float | None:
+    def at(self, point: Point) -> float | None:
         """Position of a point; None where the run does not say."""
-        value = getattr(progress, self.key)
+        value = getattr(point, self.key)
         return None if value is None else value / self.unit
 
 
 def axes_of(curves: Sequence[Curve]) -> list[Axis]:
     """Steps, tokens where a run has counted them, and time where all runs have measured it."""
-    steps = [step.progress for curve in curves for step in curve.steps]
-    points = [*steps, *(one.progress for curve in curves for one in curve.evaluations)]
+    steps = [step for curve in curves for step in curve.steps]
+    points = [*steps, *(one for curve in curves for one in curve.evaluations)]
     tokens = max((one.tokens or 0.0 for one in points), default=0.0)
     seconds = max((one.wall_s or 0.0 for one in points), default=0.0)
     axes = [_axis("step", "step", 1, max((one.step for one in points), default=0))]
@@ -188,7 +188,7 @@ def _axis(key: str, label: str, unit: float, largest: float) -> Axis:
 def training_rates(axis: Axis, curve: Curve, *, window: int = 1) -> tuple[list[float], list[float]]:
     """x and y of the means of the last `window` training rates, at the steps that have both."""
     rates = running_mean([step.numbers.get("solve_rate") for step in curve.steps], window)
-    both = [(axis.at(step.progress), rate) for step, rate in zip(curve.steps, rates, strict=True)]
+    both = [(axis.at(step), rate) for step, rate in zip(curve.steps, rates, strict=True)]
     known = thinned([(x, y) for x, y in both if x is not None and y is not None])
     return [x for x, _ in known], [y for _, y in known]
 
@@ -245,7 +245,7 @@ def _smooth(
         area: running_mean([step.numbers.get(name, 0.0) for step in steps], window)
         for area, name in names.items()
     }
-    numbers = [step.progress.step for step in steps]
+    numbers = [one.step for one in steps]
     return numbers, {area: [mean or 0.0 for mean in values] for area, values in means.items()}
 
 
@@ -308,21 +308,21 @@ def _held_out_label(curve: Curve) -> str:
 
 
 def _several(curves: Mapping[str, Curve]) -> Figure:
-    found = list(curves.values())
-    window, is_measured = window_of(found), any(curve.evaluations for curve in found)
+    runs = list(curves.values())
+    window, is_measured = window_of(runs), any(curve.evaluations for curve in runs)
     drawn, rows = _blank(1 + is_measured)
     if is_measured:
-        for panel, axis in _rate_panels(rows, 0, "Held-out solve rate, 95 % intervals", found):
-            for number, curve in enumerate(found):
-                aside = _ASIDE * (number - (len(found) - 1) / 2)
+        for panel, axis in _rate_panels(rows, 0, "Held-out solve rate, 95 % intervals", runs):
+            for number, curve in enumerate(runs):
+                aside = _ASIDE * (number - (len(runs) - 1) / 2)
                 _draw_evaluations(panel, axis, curve, **PENS[number], aside=aside)
     title = f"Training solve rate{_mean_words(window)}"
-    for panel, axis in _rate_panels(rows, int(is_measured), title, found):
+    for panel, axis in _rate_panels(rows, int(is_measured), title, runs):
         for number, (name, curve) in enumerate(curves.items()):
             xs, ys = training_rates(axis, curve, window=window)
             # A few markers, which stand apart from those of the others.
             every = max(1, len(xs) // _MARKERS_A_LINE)
-            apart = (every * number // len(found), every)
+            apart = (every * number // len(runs), every)
             panel.plot(xs, ys, lw=1.6, ms=5.5, **PENS[number], markevery=apart, label=name)
     num_columns = max(1, _LEGEND_CHARS // (12 + max(map(len, curves))))
     drawn.legend(
@@ -365,7 +365,7 @@ def _draw_evaluations(
     **line: Any,  # as matplotlib has it
 ) -> None:
     """Draw held-out rates, this share of the axis to the right of their steps."""
-    measured = [(x, one) for one in curve.evaluations if (x := axis.at(one.progress)) is not None]
+    measured = [(x, one) for one in curve.evaluations if (x := axis.at(one)) is not None]
     if not measured:
         return
     xs = [x + aside * axis.end for x, _ in measured]

@@ -72,15 +72,15 @@ def newest_run(root: Path, *, to_resume: bool = False, is_trained: bool = False)
     One that was only played or measured is none that `is_trained`. A warm start is one, but none
     `to_resume`.
     """
-    found = {path.parent: path.stat().st_mtime for path in root.glob(f"*/{METRICS}")}
+    times = {path.parent: path.stat().st_mtime for path in root.glob(f"*/{METRICS}")}
     if to_resume or is_trained:
-        found = {run: time for run, time in found.items() if not _is_sampled_alone(run)}
+        times = {run: time for run, time in times.items() if not _is_sampled_alone(run)}
     if to_resume:
-        found = {run: time for run, time in found.items() if read_record(run) is None}
-    if not found:
+        times = {run: time for run, time in times.items() if read_record(run) is None}
+    if not times:
         what = "no run to resume" if to_resume else "no run"
         raise ConfigError(f"{what} in {str(root)!r}; name its folder")
-    return max(found, key=lambda run: (found[run], run.name))
+    return max(times, key=lambda run: (times[run], run.name))
 
 
 def _is_sampled_alone(run: Path) -> bool:
@@ -108,26 +108,28 @@ def cut(run: Begun) -> list[str]:
 
     Rows and files of an evaluation at the checkpoint's own step stay if it ended.
     """
-    said, step, path = [], run.step, run.run / METRICS
+    messages, step, path = [], run.step, run.run / METRICS
     lines = path.read_bytes().splitlines()
-    found = [(row, line) for line in lines if (row := row_of(line)) is not None]
-    kept = [line for row, line in found if row.step <= step]
-    if len(found) < len(lines):
-        said.append(f"{METRICS}: a row that was cut off is taken out")
-    if num_beyond := len(found) - len(kept):
-        said.append(f"{METRICS}: {num_beyond} rows beyond step {step} are taken out")
-    replace_file(path, b"".join(line + b"\n" for line in kept))
+    rows = [(row, line) for line in lines if (row := row_of(line)) is not None]
+    retained = [line for row, line in rows if row.step <= step]
+    if len(rows) < len(lines):
+        messages.append(f"{METRICS}: a row that was cut off is taken out")
+    if num_beyond := len(rows) - len(retained):
+        messages.append(f"{METRICS}: {num_beyond} rows beyond step {step} are taken out")
+    replace_file(path, b"".join(line + b"\n" for line in retained))
     stale = list(_stale_files(run.run / "trajectories", step, evaluated_steps(run.run)))
     for file in stale:
         file.unlink()
     if stale:
         names = stale[0].name if len(stale) == 1 else f"{stale[0].name} ... {stale[-1].name}"
-        said.append(f"trajectories: {len(stale)} files beyond step {step} are taken out ({names})")
+        messages.append(
+            f"trajectories: {len(stale)} files beyond step {step} are taken out ({names})"
+        )
     for checkpoint in numbered_checkpoints(run.run / CHECKPOINTS):
         if _number(checkpoint) > step:
             remove(checkpoint)
     remove(run.run / CHECKPOINTS / FINAL)
-    return said
+    return messages
 
 
 def _stale_files(folder: Path, step: int, measured: Iterable[int]) -> Iterator[Path]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from repl_rl.records import Line, OutcomeKind, Scored, StopReason, Verdict, VerdictKind, runs_on
+from repl_rl.records import OutcomeKind, Scored, StopReason, Verdict, VerdictKind, runs_on
 from repl_rl.runs.summary import is_solved, is_ungraded, line_shares
 
 _WENT_WELL = frozenset({OutcomeKind.OK_OUTPUT, OutcomeKind.OK_SILENT, OutcomeKind.SUBMITTED})
@@ -81,19 +81,12 @@ def line_metrics(scored: Sequence[Scored]) -> dict[str, float]:
 
 def _recoveries(scored: Sequence[Scored]) -> dict[str, float]:
     """Share of lines with errors that a later line of the trajectory mends; none without errors."""
-    is_mended = [
-        is_mended
-        for item in scored
-        for line, is_mended in _mended(item.trajectory.lines)
-        if line.start >= item.trajectory.num_copied
-    ]
+    is_mended = list[bool]()
+    for item in scored:
+        went_well = [one.index for one in item.trajectory.lines if one.outcome.kind in _WENT_WELL]
+        errors = [one for one in item.trajectory.own_lines if one.outcome.kind.traits.is_error]
+        is_mended += [line.index < max(went_well, default=-1) for line in errors]
     return {"line/recovery_share": statistics.fmean(is_mended)} if is_mended else {}
-
-
-def _mended(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
-    """Each line with an error, and whether one after it went well."""
-    last = max((line.index for line in lines if line.outcome.kind in _WENT_WELL), default=-1)
-    yield from ((line, line.index < last) for line in lines if line.outcome.kind.traits.is_error)
 
 
 def _kinds(item: Scored) -> list[OutcomeKind]:

@@ -19,8 +19,6 @@ from repl_rl.runs.folder import LESSONS
 from repl_rl.runs.trajectory_file import EXPECTED, FOLDER, read_trajectories, size
 
 _STEP, _EVALUATION = "step", "eval"
-_MEASURED = ("before", "after", _EVALUATION)
-"""Names of evaluations without a number."""
 _MAX_NAMED = 8
 """Steps that a message names."""
 
@@ -46,10 +44,10 @@ def files(path: Path) -> list[Path]:
     Raises ConfigError where there is none.
     """
     if _is_folder(path):
-        found = _in_run(path)
-        if not found:
+        inside = _in_run(path)
+        if not inside:
             raise ConfigError(f"no trajectories in {str(path)!r}; expected a run folder")
-        return found
+        return inside
     if not size(path):
         raise ConfigError(f"{str(path)!r} is empty; {EXPECTED}")
     return [path]
@@ -69,12 +67,12 @@ def _in_run(folder: Path) -> list[Path]:
 def _rank(path: Path) -> tuple[int, str]:
     """The order in which a run writes its files: what measures a policy, then what it is taught.
 
-    Some runs call their evaluations `before` and `after`. A warm start begins with its lessons.
+    A warm start begins with its lessons.
     """
     kind, _, number = path.stem.rpartition("-")
     if kind in (_EVALUATION, _STEP):
         return 1, f"{number} {kind}"
-    return {LESSONS: 0, "before": 0, "after": 2}.get(path.stem, 1), path.stem
+    return int(path.stem != LESSONS), path.stem
 
 
 def part_of(path: Path, part: RunPart, *, say: Callable[[str], None]) -> Path:
@@ -83,28 +81,28 @@ def part_of(path: Path, part: RunPart, *, say: Callable[[str], None]) -> Path:
     Where nothing is chosen and the run has no training step, it is the last file, and `say` gets
     a line about that. Raises ConfigError where there is no such part.
     """
-    found = files(path)
+    paths = files(path)
     if not part.is_chosen:
-        steps = list(_of_kind(found, held_out=False))
+        steps = list(_of_kind(paths, held_out=False))
         if steps or not _is_folder(path):
-            return (steps or found)[-1]
-        say(f"{str(path)!r} has no training step: {found[-1].stem} is shown")
-        return found[-1]
+            return (steps or paths)[-1]
+        say(f"{str(path)!r} has no training step: {paths[-1].stem} is shown")
+        return paths[-1]
     if not _is_folder(path):
         raise ConfigError(
             f"{str(path)!r} is one file; --step and --held-out choose one in a run's folder"
         )
-    of_kind = list(_of_kind(found, held_out=part.held_out))
+    of_kind = list(_of_kind(paths, held_out=part.held_out))
     chosen = [file for file in of_kind if part.step in (None, _number(file))]
     if not chosen:
         raise ConfigError(_missing(path, part, of_kind))
     return chosen[-1]
 
 
-def _of_kind(found: Sequence[Path], *, held_out: bool) -> Iterator[Path]:
-    for file in found:
+def _of_kind(paths: Sequence[Path], *, held_out: bool) -> Iterator[Path]:
+    for file in paths:
         is_step = file.stem.startswith(f"{_STEP}-")
-        is_evaluation = file.stem in _MEASURED or file.stem.startswith(f"{_EVALUATION}-")
+        is_evaluation = file.stem == _EVALUATION or file.stem.startswith(f"{_EVALUATION}-")
         if is_evaluation if held_out else is_step:
             yield file
 
@@ -120,10 +118,10 @@ def _missing(path: Path, part: RunPart, of_kind: Sequence[Path]) -> str:
     if not of_kind:
         other = "; leave out --held-out" if part.held_out else "; --held-out takes an evaluation"
         return f"{str(path)!r} has no {kind}{other}"
-    wanted = f"after step {part.step}" if part.held_out else str(part.step)
+    requested = f"after step {part.step}" if part.held_out else str(part.step)
     numbers = [number for file in of_kind if (number := _number(file)) is not None]
     there = f"there are {_series(numbers)}" if numbers else "it has one, which has no number"
-    return f"{str(path)!r} has no {kind} {wanted}; {there}"
+    return f"{str(path)!r} has no {kind} {requested}; {there}"
 
 
 def _series(numbers: Sequence[int]) -> str:
@@ -145,12 +143,12 @@ def load_run(
     `held_out` takes those of evaluations alone, or of training alone; `step` those of one number.
     Raises ConfigError where there are none, and for a row that is none.
     """
-    found = files(Path(path))
+    paths = files(Path(path))
     if held_out is not None or step is not None:
-        of_kind = list(_of_kind(found, held_out=bool(held_out)))
+        of_kind = list(_of_kind(paths, held_out=bool(held_out)))
         part = RunPart(step=step, held_out=bool(held_out))
-        found = [file for file in of_kind if step in (None, _number(file))]
-        if not found:
+        paths = [file for file in of_kind if step in (None, _number(file))]
+        if not paths:
             raise ConfigError(_missing(Path(path), part, of_kind))
-    for file in found:
+    for file in paths:
         yield from read_trajectories(file)

@@ -35,8 +35,8 @@ Shield = Callable[[], contextlib.AbstractContextManager[None]]
 def check_trackers(names: Sequence[str]) -> None:
     """ConfigError for a tracker that is not installed."""
     for name in names:
-        found = importlib.util.find_spec(name)
-        if found is None or found.origin is None:  # a tracker's own folder of logs has no origin
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.origin is None:  # a tracker's own folder of logs has no origin
             raise ConfigError(f"report.trackers: {name} is not installed: pip install {name}")
 
 

@@ -178,10 +178,10 @@ def difference(one: Sequence[Scored], other: Sequence[Scored]) -> RateDifference
 
 def _shares(scored: Sequence[Scored]) -> dict[int, float]:
     """The solved share of the attempts at each problem, by its number."""
-    found: dict[int, list[bool]] = defaultdict(list)
+    by_problem: dict[int, list[bool]] = defaultdict(list)
     for item in scored:
-        found[item.trajectory.group_index].append(is_solved(item))
-    return {problem: statistics.fmean(solved) for problem, solved in found.items()}
+        by_problem[item.trajectory.group_index].append(is_solved(item))
+    return {problem: statistics.fmean(solved) for problem, solved in by_problem.items()}
 
 
 def pass_at(k: int, *, num_samples: int, num_solved: int) -> float:
@@ -196,16 +196,10 @@ def pass_at(k: int, *, num_samples: int, num_solved: int) -> float:
 
 def pass_rates(scored: Sequence[Scored], samples: int) -> dict[int, float]:
     """Means over problems, of `samples` attempts each, by k: 1, 2, 4, ... and `samples`."""
-    num_solved: dict[int, int] = defaultdict(int)
-    for item in scored:
-        num_solved[item.trajectory.group_index] += is_solved(item)
-    if not num_solved:
-        return {}
+    solved = [round(share * samples) for share in _shares(scored).values()]
     sizes = sorted({samples, *(1 << power for power in range(samples.bit_length()))})
     return {
-        k: statistics.fmean(
-            pass_at(k, num_samples=samples, num_solved=solved) for solved in num_solved.values()
-        )
+        k: statistics.fmean(pass_at(k, num_samples=samples, num_solved=num) for num in solved)
         for k in sizes
-        if k <= samples
+        if k <= samples and solved
     }

@@ -69,7 +69,7 @@ class _Outcome(msgspec.Struct, frozen=True):
     kind: OutcomeKind
 
 
-class _Line(msgspec.Struct, frozen=True):
+class _GlanceLine(msgspec.Struct, frozen=True):
     outcome: _Outcome
 
 
@@ -79,7 +79,7 @@ class _Trajectory(msgspec.Struct, frozen=True):
     sibling_index: int
     policy_version: int
     stop_reason: StopReason
-    lines: tuple[_Line, ...]
+    lines: tuple[_GlanceLine, ...]
     branch: Branch | None = None
 
 
@@ -134,14 +134,14 @@ def read_row(file: BinaryIO, where: str) -> bytes:
 def size(path: Path) -> int:
     """Size in bytes. ConfigError for anything that cannot be read twice: a pipe, a device."""
     try:
-        found = path.stat()
+        status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         raise no_such("file or run folder", path) from None
     except OSError as error:
         raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}") from None
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise ConfigError(f"{str(path)!r} is no regular file; expected a .jsonl file or a run")
-    return found.st_size
+    return status.st_size
 
 
 def opened(path: Path) -> BinaryIO:
@@ -168,9 +168,9 @@ def glance_at(row: bytes, where: str) -> GlanceRow:
 
 def _decode(row: bytes, decoder: msgspec.json.Decoder[_Kind], where: str) -> _Kind:
     try:
-        if (found := _HEADER.decode(row).format) not in range(_OLDEST, FORMAT + 1):
+        if (version := _HEADER.decode(row).format) not in range(_OLDEST, FORMAT + 1):
             raise ConfigError(
-                f"{where} has format {found}; this version of repl-rl reads {_OLDEST} to {FORMAT}"
+                f"{where} has format {version}; this version of repl-rl reads {_OLDEST} to {FORMAT}"
             )
         decoded = _renewed(row, decoder) if former.has_claims(row) else decoder.decode(row)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -323,9 +323,9 @@ def _last_origin(path: Path) -> Origin | UnsetType | None:
     for number, _, row in rows(path):
         # Most rows cost no decoding: within a text the quotes would be escaped.
         if last is UNSET or b'"origin"' in row:
-            found = glance_at(row, f"{path}:{number}").origin
-            if found is not UNSET or last is UNSET:
-                last = None if found is UNSET else found
+            origin = glance_at(row, f"{path}:{number}").origin
+            if origin is not UNSET or last is UNSET:
+                last = None if origin is UNSET else origin
     return last
 
 
@@ -343,58 +343,56 @@ def read_trajectories(path: Path) -> Iterator[Scored]:
 
 def places(path: Path) -> Iterator[StoredTrajectory]:
     """Places of the trajectories of one file, in order; ConfigError as `read_trajectories`."""
-    return (place for place, _ in _placed_rows(path))
+    return (stored for stored, _ in _placed_rows(path))
 
 
 def _placed_rows(path: Path) -> Iterator[tuple[StoredTrajectory, bytes]]:
     number, part = 0, 0
     origin: Origin | None = None
     for line, offset, row in rows(path):
-        found = glance_at(row, f"{path}:{line}")
-        if found.origin is not UNSET:
-            origin, part = found.origin, offset
-        if found.scored is UNSET:
+        glance = glance_at(row, f"{path}:{line}")
+        if glance.origin is not UNSET:
+            origin, part = glance.origin, offset
+        if glance.scored is UNSET:
             continue
         number += 1
-        place = StoredTrajectory(
+        stored = StoredTrajectory(
             path=path,
             number=number,
             offset=offset,
-            origin=origin if found.format >= FIRST_WITH_ORIGIN else None,
+            origin=origin if glance.format >= FIRST_WITH_ORIGIN else None,
             part=part,
-            glance=found.scored,
+            glance=glance.scored,
         )
-        yield place, row
+        yield stored, row
 
 
-def select(paths: Iterable[Path], wanted: Selection) -> Iterator[StoredTrajectory]:
+def select(paths: Iterable[Path], selection: Selection) -> Iterator[StoredTrajectory]:
     """The trajectories of these files that are wanted."""
-    found = (
-        place
+    matches = (
+        stored
         for file in paths
-        for place, row in _placed_rows(file)
-        if _is_wanted(place, wanted) and _has_text(place, row, wanted.grep)
+        for stored, row in _placed_rows(file)
+        if _matches(stored, selection) and _has_text(stored, row, selection.grep)
     )
-    if wanted.which is None:
-        return found
-    sign = -1 if wanted.which == "best" else 1
-    return iter(sorted(found, key=lambda place: sign * place.glance.reward.total))
+    if selection.which is None:
+        return matches
+    sign = -1 if selection.which == "best" else 1
+    return iter(sorted(matches, key=lambda stored: sign * stored.glance.reward.total))
 
 
-def _is_wanted(place: StoredTrajectory, wanted: Selection) -> bool:
-    trajectory = place.glance.trajectory
-    if wanted.id not in (None, place.id, trajectory.problem_id):
+def _matches(stored: StoredTrajectory, selection: Selection) -> bool:
+    trajectory = stored.glance.trajectory
+    if selection.id not in (None, stored.id, trajectory.problem_id):
         return False
     kinds = {line.outcome.kind for line in trajectory.lines}
-    return wanted.outcome is None or wanted.outcome in kinds
+    return selection.outcome is None or selection.outcome in kinds
 
 
-def _has_text(place: StoredTrajectory, row: bytes, text: str | None) -> bool:
+def _has_text(stored: StoredTrajectory, row: bytes, text: str | None) -> bool:
     if text is None:
         return True
-    if not _may_hold(row, text):
-        return False  # without the price of a record
-    scored = decode_row(row, f"{place.id} of {place.path}").scored
+    scored = decode_row(row, f"{stored.id} of {stored.path}").scored
     assert scored is not UNSET, "a glance has seen it"
     trajectory = scored.trajectory
     return (
@@ -402,14 +400,6 @@ def _has_text(place: StoredTrajectory, row: bytes, text: str | None) -> bool:
         or text in (trajectory.submission or "")
         or any(text in line.source or text in line.outcome.observation for line in trajectory.lines)
     )
-
-
-def _may_hold(row: bytes, text: str) -> bool:
-    """False where no string of a row can hold `text`, whoever wrote the row."""
-    if not text.isascii() or not text.isprintable() or {'"', "\\", "/"} & set(text):
-        return True
-    # Any other character stands as it is, or as its number.
-    return text.encode() in row or b"\\u00" in row
 
 
 def is_cut_off(path: Path) -> bool:

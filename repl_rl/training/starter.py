@@ -98,7 +98,7 @@ class _Made:
 
 def starter_path(task: Task, recipe: Recipe) -> Path:
     """Return the folder in which the starter of this recipe is, or will be, cached."""
-    return cache.kept("starters") / f"{task.name}-{recipe_hash(task, recipe)}"
+    return cache.cache_folder("starters") / f"{task.name}-{recipe_hash(task, recipe)}"
 
 
 def recipe_hash(task: Task, recipe: Recipe) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,7 @@ from repl_rl.commands.leaving import (
     left_by,
     next_after,
     next_after_end,
-    question_of,
 )
-from repl_rl.records import Problem, Split, Verdict
 
 
 @pytest.fixture
@@ -86,57 +83,12 @@ def test_a_command_is_quoted_and_fits_a_terminal() -> None:
 # A run that ended
 
 
-class Some:
-    """A task of these problems."""
-
-    name, prompt = "some", "{{problem}}"
-
-    def __init__(self, problems: list[Problem]) -> None:
-        self._problems = problems
-
-    def problems(self, split: Split, *, seed: int) -> Iterator[Problem]:
-        return iter(self._problems if split is Split.HELD_OUT else ())
-
-    def grade(self, problem: Problem, submission: str) -> Verdict:
-        raise NotImplementedError
-
-
 def test_after_its_end_the_best_way_to_look_comes_first() -> None:
-    assert next_after_end(Path("runs/a"), question="Solve: x = 1").splitlines() == [
+    assert next_after_end(Path("runs/a")).splitlines() == [
         "next:",
         "  repl-rl replay runs/a --html runs/a/page.html",
         "  repl-rl reward explain runs/a",
         "  repl-rl replay runs/a --worst",
         "  repl-rl eval runs/a",
-        "  repl-rl ask 'Solve: x = 1' --model runs/a",
+        "  repl-rl ask QUESTION --model runs/a",
     ]
-
-
-def test_who_is_logged_in_may_push_in_place_of_asking() -> None:
-    told = next_after_end(Path("r"), ["--config", "own.toml"], question="q", may_push=True)
-    assert told.splitlines()[-2:] == [
-        "  repl-rl eval r --config own.toml",
-        "  repl-rl push r OWNER/NAME",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("statements", "question"),
-    [
-        (["What is 1 + 1?"], "What is 1 + 1?"),
-        (["Solve: x = 1\nAnswer: a list."], "Solve: x = 1"),
-        (["x" * 41, "Two rows\nof a text", "short"], "short"),
-        (["Two rows\nAnswer: a list,\nexact."], None),
-        ([], None),
-    ],
-)
-def test_a_question_is_a_whole_problem_of_one_row(
-    statements: list[str], question: str | None
-) -> None:
-    assert question_of(Some([Problem(id="p", statement=one) for one in statements]), seed=0) == (
-        question
-    )
-
-
-def test_a_problem_that_binds_names_is_no_question() -> None:
-    assert question_of(Some([Problem(id="p", statement="a?", setup=("a = 1",))]), seed=0) is None

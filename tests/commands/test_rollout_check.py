@@ -124,22 +124,6 @@ def test_what_the_engine_did_not_say_is_told(sound: Trajectory) -> None:
     assert list(found) == ["sampled ids"]
 
 
-def test_lines_that_would_be_tokenised_otherwise_are_counted_and_are_well(
-    sound: Trajectory,
-) -> None:
-    class Joining(ByteCodec):
-        """Its `1+1` would be one id."""
-
-        def encode(
-            self, text: str, *, is_trusted: bool = False, is_first: bool = False
-        ) -> list[int]:
-            return [300 if text == " 1+1\n" else 0] if "1+1" in text else super().encode(text)
-
-    found = said(replace(subject_of(sound), encoding=Encoding(PYTHON, Joining())), "lines")
-    assert found.text == "2 are what their ids read; 1 would have other ids if encoded anew"
-    assert found.passed
-
-
 # Log-probabilities
 
 

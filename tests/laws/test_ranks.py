@@ -18,7 +18,7 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from repl_rl.base.concurrency import Interrupts, heard
+from repl_rl.base.concurrency import Interrupts, received_signals
 from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, Loss, SamplingConfig
 from repl_rl.credit.advantages import advantage_rows, load_credit
@@ -286,11 +286,11 @@ def test_a_signal_to_one_of_several_ends_rollouts_and_nothing_else() -> None:
         assert interrupts.stoppable(lambda: pytest.fail("sampled after the signal")) is None
         with pytest.raises(KeyboardInterrupt):
             interrupts.release()
-    heard.clear()
+    received_signals.clear()
     with Interrupts(agree=lambda own: own) as interrupts:
         signal.raise_signal(signal.SIGTERM)  # in an update, say
         assert interrupts.is_asked()
-    heard.clear()
+    received_signals.clear()
 
 
 def test_another_rank_that_is_gone_is_named_in_one_line() -> None:

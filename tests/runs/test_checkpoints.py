@@ -80,12 +80,6 @@ def test_a_run_and_its_checkpoints_bring_their_settings(
     assert capsys.readouterr().err.splitlines() == rows
 
 
-def test_a_run_made_with_one_dtype_for_all_brings_its_settings(run: Path) -> None:
-    own = run / "config.toml"
-    own.write_text('dtype = "float32"\n' + own.read_text().replace('dtype = "auto"\n', ""))
-    assert shared.plan_of_run(run, OPTIONS).config.grpo == OWN.grpo
-
-
 def test_what_belongs_to_no_run_is_a_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,6 @@ from repl_rl.errors import ConfigError
 from repl_rl.runs.metrics import (
     EvaluationPoint,
     MetricsRow,
-    RunProgress,
     curve_of,
     read_curve,
     read_rows,
@@ -83,10 +82,8 @@ def test_a_step_stands_at_its_tokens_and_the_clock_of_the_run() -> None:
             row(2, solve_rate=0.5, num_tokens=250, step_time=3, wall_s=14),
         ]
     )
-    assert [one.progress for one in curve.steps] == [
-        RunProgress(step=1, tokens=100, wall_s=9),
-        RunProgress(step=2, tokens=250, wall_s=14),
-    ]
+    found = [(one.step, one.tokens, one.wall_s) for one in curve.steps]
+    assert found == [(1, 100, 9), (2, 250, 14)]
     assert [one.numbers["solve_rate"] for one in curve.steps] == [0.25, 0.5]
 
 
@@ -102,13 +99,17 @@ def test_an_evaluation_stands_at_the_step_before_it() -> None:
     assert len(curve.steps) == 1
     assert curve.evaluations == (
         EvaluationPoint(
-            progress=RunProgress(step=0, tokens=0, wall_s=4),
+            step=0,
+            tokens=0,
+            wall_s=4,
             rate=0.5,
             total=200,
             ungraded=0,
         ),
         EvaluationPoint(
-            progress=RunProgress(step=1, tokens=100, wall_s=10),
+            step=1,
+            tokens=100,
+            wall_s=10,
             rate=0.75,
             total=200,
             ungraded=3,
@@ -120,7 +121,7 @@ def test_an_evaluation_that_was_written_before_its_step_stands_after_it() -> Non
     before, after = row(2, eval_solve_rate=0.5), row(2, solve_rate=0.25, num_tokens=100)
     for rows in ([before, after], [after, before]):
         (found,) = curve_of(rows).evaluations
-        assert (found.progress.step, found.progress.tokens) == (2, 100)
+        assert (found.step, found.tokens) == (2, 100)
 
 
 def test_one_row_may_hold_a_step_and_its_evaluation() -> None:
@@ -159,7 +160,7 @@ def test_a_step_that_was_taken_twice_counts_as_it_was_last() -> None:
             row(2, solve_rate=0.4),
         ]
     )
-    assert [(one.progress.step, one.numbers["solve_rate"]) for one in curve.steps] == [
+    assert [(one.step, one.numbers["solve_rate"]) for one in curve.steps] == [
         (1, 0.1),
         (2, 0.4),
         (3, 0.3),
@@ -168,7 +169,7 @@ def test_a_step_that_was_taken_twice_counts_as_it_was_last() -> None:
 
 def test_what_a_run_has_not_measured_is_not_zero() -> None:
     (step,) = curve_of([row(1, solve_rate=0.1)]).steps
-    assert step.progress == RunProgress(step=1, tokens=None, wall_s=None)
+    assert (step.step, step.tokens, step.wall_s) == (1, None, None)
 
 
 def test_a_folder_of_one_evaluation_has_no_step(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from repl_rl.runs.run_files import RunPart, files, load_run, part_of
 from repl_rl.runs.trajectory_file import append
 from trajectory_kit import FULL, full_with
 
+IN_ORDER = ["eval-000000", "step-000002", "eval-000010", "step-000010"]
+
 
 def opened(path: Path, **chosen: object) -> str:
     """The name of what is looked at."""
@@ -29,13 +31,13 @@ def make(folder: Path, *names: str) -> Path:
 def run(tmp_path: Path) -> Path:
     """Its files were made in the order of their names backwards."""
     (tmp_path / "trajectories").mkdir()
-    for name in ("step-000010", "step-000002", "before", "after"):
+    for name in reversed(IN_ORDER):
         append(tmp_path / "trajectories" / f"{name}.jsonl", [FULL])
     return tmp_path
 
 
 def test_files_of_a_run_come_in_the_order_of_its_steps(run: Path) -> None:
-    assert [path.stem for path in files(run)] == ["before", "step-000002", "step-000010", "after"]
+    assert [path.stem for path in files(run)] == IN_ORDER
 
 
 def test_the_folder_of_trajectories_stands_for_its_run(
@@ -53,7 +55,7 @@ def test_a_run_may_have_the_name_of_that_folder(run: Path) -> None:
     (run / "trajectories").rename(run / "c")
     other.mkdir(parents=True)
     (run / "c").rename(other / "trajectories")
-    assert [path.stem for path in files(other)] == ["before", "step-000002", "step-000010", "after"]
+    assert [path.stem for path in files(other)] == IN_ORDER
 
 
 def test_any_other_folder_is_no_run(tmp_path: Path) -> None:
@@ -64,7 +66,7 @@ def test_any_other_folder_is_no_run(tmp_path: Path) -> None:
 
 def test_a_file_of_a_run_that_holds_nothing_is_passed_over(run: Path) -> None:
     (run / "trajectories" / "step-000011.jsonl").touch()
-    assert [path.stem for path in files(run)] == ["before", "step-000002", "step-000010", "after"]
+    assert [path.stem for path in files(run)] == IN_ORDER
 
 
 # The part that is looked at
@@ -90,7 +92,7 @@ def test_a_step_is_chosen_by_its_number(whole: Path) -> None:
 def test_held_out_is_the_last_evaluation_or_that_after_a_step(whole: Path, run: Path) -> None:
     assert opened(whole, held_out=True) == "eval-000003"
     assert opened(whole, held_out=True, step=0) == "eval-000000"
-    assert opened(run, held_out=True) == "after"
+    assert opened(run, held_out=True) == "eval-000010"
 
 
 def test_an_evaluation_alone_is_opened_and_said(tmp_path: Path) -> None:

@@ -253,7 +253,7 @@ def test_a_signal_waits_until_the_tracker_has_the_row(
         log(run, row, step=step)
 
     monkeypatch.setattr(service.Run, "log", interrupted)
-    monkeypatch.setattr(interrupts, "heard", [])
+    monkeypatch.setattr(interrupts, "received_signals", [])
     with (
         Interrupts() as asked,
         Sink(folder, config(service.__name__), warn=print, shield=asked.shield) as sink,
@@ -283,9 +283,7 @@ def test_a_tracker_that_is_not_installed_is_refused_in_one_line() -> None:
 
 
 def test_an_unknown_one_is_refused_with_the_names_of_all() -> None:
-    with pytest.raises(
-        ConfigError, match=r"\['tensorbord'\]; expected list of one of tensorb"
-    ):
+    with pytest.raises(ConfigError, match=r"\['tensorbord'\]; expected list of one of tensorb"):
         resolve(overrides=['report.trackers=["tensorbord"]'])
 
 

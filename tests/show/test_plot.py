@@ -105,7 +105,7 @@ def test_large_numbers_have_a_larger_unit() -> None:
     far = of([{"step": 1, "solve_rate": 0.5, "num_tokens": 12e6, "wall_s": 18_000}])
     _, tokens, time = axes_of([far])
     assert [tokens.label, time.label] == ["tokens, millions", "hours since the start"]
-    assert [axis.at(far.steps[0].progress) for axis in (tokens, time)] == [12, 5]
+    assert [axis.at(far.steps[0]) for axis in (tokens, time)] == [12, 5]
 
 
 def test_what_has_not_moved_has_an_axis_nevertheless() -> None:

@@ -247,7 +247,7 @@ def test_the_weights_that_did_best_are_kept_the_first_ones_apart(
 def test_a_signal_waits_until_a_rollout_is_used_up(train: Train) -> None:
     training, *_ = train(TWICE)
     training.collect([0], 2)
-    training.runtime.interrupts._is_asked = True
+    training.runtime.interrupts._is_requested = True
     callback: Any = StepCallback(training, lambda *_: None)
     control = SimpleNamespace(should_save=False, should_training_stop=False)
     callback.on_step_end(None, SimpleNamespace(global_step=3), control)

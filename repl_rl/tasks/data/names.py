@@ -10,7 +10,7 @@ import os
 import re
 from pathlib import Path
 
-from repl_rl.base.plugins import found_beside
+from repl_rl.base.plugins import find_beside
 from repl_rl.errors import ConfigError
 
 SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".tsv")
@@ -34,7 +34,7 @@ def find_file(name: str) -> Path:
 
     Raises ConfigError where there is none.
     """
-    path = found_beside(Path(name).expanduser())
+    path = find_beside(Path(name).expanduser())
     if path is None:
         raise ConfigError(
             f"no such file {name!r}; expected a file of rows ({KINDS}) in the current folder, or "
@@ -51,7 +51,7 @@ def check_no_file(name: str) -> None:
         return
     path = Path(name).expanduser()
     if path.suffix == ".py":
-        classes = _classes(found_beside(path) or path)
+        classes = _classes(find_beside(path) or path)
         folder = "" if path.parent == Path() else f" in the folder {str(path.parent)!r}"
         meant = f"did you mean {path.stem}:{classes[0]}{folder}?" if classes else "expected one"
         raise ConfigError(f"{name!r} names no class: a task is module:Class; {meant}")

@@ -149,7 +149,7 @@ def _inert(text: str) -> str:
     return shorten(visible(clean(text)), _MAX_CHARS)
 
 
-class StandardPlayerConsole:
+class PlayerConsole:
     """Asks at a terminal with readline's editing and history; echoes the lines of a pipe."""
 
     def __init__(self, screen: Screen) -> None:
@@ -164,7 +164,7 @@ class StandardPlayerConsole:
             readline.parse_and_bind("set enable-bracketed-paste off")
 
     def ask(self, prompt: str) -> str | None:
-        """Implement `play.PlayerConsole`."""
+        """The next line, without newline; None at its end. KeyboardInterrupt calls it off."""
         # Inside an event loop an interrupt would otherwise wait for the end of the line.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
@@ -186,10 +186,10 @@ class StandardPlayerConsole:
         return row.removesuffix("\n") if row else None
 
     def say(self, text: Text) -> None:
-        """Implement `play.PlayerConsole`."""
+        """Show rows that stay."""
         self._screen.say(text)
 
     def note(self, text: str) -> None:
-        """Implement `play.PlayerConsole`: dim, at the right edge."""
+        """Show a few words about the line above, dim, at the right edge."""
         width = shutil.get_terminal_size().columns
         self._screen.say(Text(text.rjust(width - 1), "dim"))
