@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +15,7 @@ import pytest
 from documents import DOCUMENTS, ROOT, Program, Shown, commands, programs
 from shared_work import once, shared_folder
 from small_run import set_words, small
+from warm_python import WarmPython, start_cold
 
 pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.kernel, pytest.mark.timeout(600)]
 
@@ -175,23 +174,24 @@ def prepare(program: Program, folder: Path, *, place: Path) -> None:
     "program", [one for one in PROGRAMS if not reason_not_to_run_program(one)], ids=str
 )
 def test_every_program_runs_as_printed_from_an_empty_folder(
-    program: Program, place: Path, tmp_path_factory: pytest.TempPathFactory
+    program: Program,
+    place: Path,
+    warm_python: WarmPython,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("empty")
     prepare(program, folder, place=place)
     name = program.title or "program.py"
     (folder / name).write_text(program.text)
-    through = ("-m", "pytest", "-q", "-p", "no:cacheprovider") if name.startswith("test_") else ()
-    ended = subprocess.run(
-        [sys.executable, *through, name],
-        cwd=folder,
-        env=os.environ | {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    through = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
+    is_cold = name.startswith("test_")
+    start, words = (start_cold, (*through, name)) if is_cold else (warm_python.start, (name,))
+    with open(os.devnull) as nothing, (place / "out").open("w+") as out:
+        streams = (nothing, out, out)
+        ended = start(*words, cwd=folder, env=warm_python.environment, streams=streams)
+        code = ended.wait(400)
+        out.seek(0)
+        assert code == 0, out.read()
 
 
 def test_few_programs_are_not_run() -> None:

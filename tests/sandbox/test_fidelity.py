@@ -119,7 +119,7 @@ AT_THE_END = (
 )
 
 
-def type_at_interpreter(lines: Sequence[str]) -> list[str]:
+def type_at_interpreter(lines: Sequence[str], *options: str) -> list[str]:
     """[line with its prompt and output], as far as the interpreter came. Then its input ends."""
     typed = SET_PROMPTS + "".join(line + "\n" for line in lines)
     environment = {
@@ -130,7 +130,7 @@ def type_at_interpreter(lines: Sequence[str]) -> list[str]:
         "PYTHON_COLORS": "0",
     }
     shown = subprocess.run(
-        [sys.executable, "-i", "-q", "-u"],
+        [sys.executable, *options, "-i", "-q", "-u"],
         input=typed.encode(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -251,7 +251,7 @@ def test_what_was_typed_wrong_is_refused_in_the_same_words(
     typed = [[*edited(rng).split("\n"), "", "7"] for _ in range(NUM_EDITED)]
     others = []
     for lines in typed:
-        theirs = type_at_interpreter(lines)
+        theirs = type_at_interpreter(lines, "-S")  # most of a start is what `site` reads
         ours = loop_runner.run(type_at_kernel(pool, lines))
         others += [(theirs, ours)] if theirs != ours[: len(theirs)] else []
     assert len(others) <= NUM_EDITED // 50, others
