@@ -5,15 +5,16 @@ import errno
 import os
 import tempfile
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kernel_uses import T
+from repl_sandbox.host.front_end import FrontEnd
 from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.host.started_kernel import StartedKernel
-from repl_sandbox.jupyter import front_ends
 from repl_sandbox.jupyter.front_ends import LINES
 from repl_sandbox.types import Isolation, Limits, SandboxError
 
@@ -22,11 +23,15 @@ LIMITS = Limits(line_cpu_s=5.0, line_wall_s=20.0, grace_s=2.0)
 
 
 def with_pool(
-    use: Callable[[KernelPool], Awaitable[T]], *, isolation: Isolation, standby: int = 0
+    use: Callable[[KernelPool], Awaitable[T]],
+    *,
+    isolation: Isolation,
+    standby: int = 0,
+    front_end: FrontEnd = LINES,
 ) -> T:
     async def run() -> T:
         async with KernelPool(
-            LIMITS, preload=(), standby=standby, isolation=isolation, front_end=LINES
+            LIMITS, preload=(), standby=standby, isolation=isolation, front_end=front_end
         ) as pool:
             return await use(pool)
 
@@ -86,23 +91,21 @@ def test_a_kernel_whose_successor_cannot_be_ordered_is_closed(isolation: Isolati
     assert with_pool(use, isolation=isolation, standby=1) == 0
 
 
-def test_a_kernel_without_a_connection_file_is_closed(
-    isolation: Isolation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_without_a_connection_file_is_closed(isolation: Isolation) -> None:
     folders = []
 
-    def write_nothing(started: StartedKernel) -> None:
+    def write_nothing(started: StartedKernel) -> Path:
         folders.append(started.folder)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     async def use(pool: KernelPool) -> tuple[int, list[bool]]:
-        monkeypatch.setattr(front_ends, "write_connection_file", write_nothing)
         message = r"^no connection file for a kernel: No space left on device$"
         with pytest.raises(SandboxError, match=message):
             await pool.acquire_console(seed=1)
         return open_kernels(pool), [folder.exists() for folder in folders]
 
-    assert with_pool(use, isolation=isolation) == (0, [False])
+    front_end = replace(LINES, write_connection=write_nothing)
+    assert with_pool(use, isolation=isolation, front_end=front_end) == (0, [False])
 
 
 def test_no_folder_for_any_kernel_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

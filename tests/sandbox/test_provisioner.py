@@ -160,6 +160,23 @@ def test_a_shut_down_leaves_neither_process_nor_file() -> None:
     assert psutil.wait_procs(processes, timeout=TIMEOUT_S)[1] == []
 
 
+def test_a_client_that_is_killed_leaves_neither_process_nor_file() -> None:
+    starter = (
+        "import os; from jupyter_client.manager import KernelManager\n"
+        f"manager = KernelManager(kernel_name={NAME!r}); manager.start_kernel()\n"
+        "print(manager.provisioner.pid, manager.ip, flush=True); os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", starter], capture_output=True, text=True, timeout=60, check=False
+    )
+    pid, address = done.stdout.split()
+    deadline = time.monotonic() + TIMEOUT_S
+    while psutil.pid_exists(int(pid)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not psutil.pid_exists(int(pid))
+    assert not Path(address).parent.exists()
+
+
 def test_a_start_that_fails_leaves_no_process(tmp_path: Path) -> None:
     spec = json.loads((ROOT / "sandbox" / "kernelspecs" / NAME / "kernel.json").read_text())
     spec["metadata"]["kernel_provisioner"]["config"] = {"setup": ["1/0"]}

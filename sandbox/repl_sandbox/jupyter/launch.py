@@ -136,7 +136,17 @@ def run(
         on_start()
         while not started.has_ended(within_ms=LOOK_AGAIN_MS):
             if os.getppid() != parent and "JPY_PARENT_PID" in os.environ:
+                _remove_files(connection)
                 break
+
+
+def _remove_files(connection: Connection) -> None:
+    """Remove the sockets that a dead client has left, and their folder if it held nothing else."""
+    if connection.transport == "ipc":
+        with suppress(OSError):
+            for name in PORTS:
+                Path(f"{connection.ip}-{getattr(connection, name)}").unlink(missing_ok=True)
+            Path(connection.ip).parent.rmdir()
 
 
 @contextmanager

@@ -70,7 +70,7 @@ class ReplProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_client
                 os.close(writer)
             try:
                 if error := await asyncio.to_thread(report.read):
-                    raise SandboxError(error)
+                    raise SandboxError(error.strip())
             except BaseException:
                 # Nobody calls `cleanup` after a start that failed.
                 await self.kill()
