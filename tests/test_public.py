@@ -79,11 +79,13 @@ def loaded_by(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_importing_it_loads_nothing_of_its_own() -> None:
     loaded = loaded_by("import repl_rl")
     assert {name for name in loaded if name.startswith("repl_rl.")} == set()
 
 
+@pytest.mark.slow
 def test_all_but_the_trainer_comes_with_a_base_installation() -> None:
     names = [name for name in PUBLIC if name != "train"]
     loaded = loaded_by(f"import repl_rl\nfor name in {names}: getattr(repl_rl, name)")

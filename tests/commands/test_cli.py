@@ -322,6 +322,7 @@ def test_the_installed_task_is_listed(call: Call) -> None:
     assert "sympy-proofs" in call("tasks")[1]
 
 
+@pytest.mark.kernel
 def test_the_lines_of_a_sample_problem_stand_below_each_other(call: Call) -> None:
     first, second, third, *_ = call("tasks", "sympy-proofs", "-n", "2")[1].split("\n")
     assert first[12:14] == third[12:14] == "  "

@@ -102,6 +102,7 @@ def judge(model: Path, scored: Scored, scene: Any, *, at_once: int, index: int) 
     return found
 
 
+@pytest.mark.slow
 def test_a_worth_does_not_depend_on_how_many_go_on_at_once(
     model: Path, scored: Scored, a_scene: MakeScene
 ) -> None:

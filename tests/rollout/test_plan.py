@@ -172,6 +172,7 @@ def fresh(folder: Path, *arguments: str) -> tuple[int, set[str], str]:
     return int(number), set(modules), done.stderr
 
 
+@pytest.mark.slow
 def test_a_wrong_name_leaves_no_folder_of_a_run(own: Path) -> None:
     fresh(own, "train", "--set", "transcript=chatt", "--output", "run")
     assert not (own / "run").exists()
@@ -214,6 +215,7 @@ def test_an_engine_is_refused_more_forbidden_ids_than_it_takes() -> None:
         Limited().check_forbidden(1001)
 
 
+@pytest.mark.slow
 def test_a_starter_of_a_task_that_shows_nothing_is_refused_whatever_the_model(own: Path) -> None:
     code, loaded, err = fresh(own, "warmstart", "--task", "own_names:Silent", "--model", ".")
     assert (code, "torch" in loaded) == (2, False)

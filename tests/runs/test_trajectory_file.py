@@ -119,6 +119,7 @@ def test_rows_below_a_blank_one_keep_their_origin(tmp_path: Path) -> None:
 # Size
 
 
+@pytest.mark.slow
 def test_files_are_read_row_by_row(tmp_path: Path) -> None:
     """60 MB in rows of 100 KB."""
     path = tmp_path / "s.jsonl"
