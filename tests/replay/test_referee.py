@@ -91,7 +91,7 @@ def judge(model: Path, scored: Scored, scene: Any, *, at_once: int, index: int) 
         async with open_policy(replace(scene, config=config), str(model)) as policy:
             kernels = FakeKernels(says_length)
             referee = policy.referee(PLAN, scene, kernels=kernels, scorer=Length())
-            assert referee._runner._max_in_flight == at_once
+            assert referee._runner.max_in_flight == at_once
             mine = in_its_tokens(scored, policy._loaded.codec.encode)
             return await referee.worth(
                 mine, index, num_branches=6, on_progress=lambda *made: told.append(made)
