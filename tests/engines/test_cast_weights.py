@@ -14,7 +14,7 @@ from repl_rl.testing.under_test import Written, prompt, shake, trajectories, tra
 
 
 def sampled(model: Any) -> list[Written]:
-    return run(model, lambda engine: trajectories(engine, 4), dtype=torch.bfloat16)
+    return run(model, lambda engine: trajectories(engine, 4, num_lines=2), dtype=torch.bfloat16)
 
 
 def test_copies_change_no_bit_of_what_autocast_gives(
