@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from repl_rl.config.sections import GRPOConfig
-from repl_rl.credit.modes import Outcome
+from repl_rl.credit.base import Outcome
 from repl_rl.credit.trees.edges import Edge, tree_edges
 from repl_rl.credit.trees.tree import Tree
 from repl_rl.records import Branch, Problem, Reward, Scored, StopReason, Trajectory

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from repl_rl.rollout.plan import Plan as Plan
     from repl_rl.rollout.plan import make_plan as make_plan
     from repl_rl.rollout.sampler import LineSampler as LineSampler
-    from repl_rl.runs.run_files import load_run as load_run
+    from repl_rl.runs.folder import load_run as load_run
     from repl_rl.tasks.base import DemonstrableTask as DemonstrableTask
     from repl_rl.tasks.base import Task as Task
     from repl_rl.tasks.base import load_task as load_task

@@ -21,8 +21,8 @@ from repl_rl.commands import options as shared
 from repl_rl.commands.attempts import first_attempt, open_policy, run_shown
 from repl_rl.errors import ConfigError
 from repl_rl.records import Problem, Trajectory
-from repl_rl.rollout.kernels import SetupError, kernel_for, kernel_pool
 from repl_rl.rollout.plan import Plan
+from repl_rl.rollout.runner import SetupError, kernel_for, kernel_pool
 from repl_rl.tasks.data.texts import statement_of
 from repl_rl.transcript.format import setup_sources, strip_line
 from repl_rl.viewer.show.display import Screen

@@ -27,8 +27,8 @@ from repl_rl.errors import ConfigError, GraderError
 from repl_rl.records import Attempt, Origin, OutcomeKind, Scored, StopReason, Trajectory
 from repl_rl.rollout.builder import RolloutCancelled, TrajectoryBuilder
 from repl_rl.rollout.env import Env
-from repl_rl.rollout.kernels import kernel_for
 from repl_rl.rollout.plan import TaskPlan, make_task_plan
+from repl_rl.rollout.runner import kernel_for
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import unscored
 from repl_rl.runs.folder import PLAYED, RunFolder, check_output, new_run_path

@@ -19,7 +19,7 @@ from repl_rl.base.terminal import one_row
 from repl_rl.commands import options as shared
 from repl_rl.errors import ConfigError
 from repl_rl.records import OutcomeKind
-from repl_rl.runs.run_files import RunPart
+from repl_rl.runs.folder import RunPart
 from repl_rl.runs.trajectory_file import Selection
 from repl_rl.viewer.replay import jobs
 from repl_rl.viewer.replay.attach import attach as stand

@@ -21,18 +21,17 @@ import click
 from repl_rl.commands import options as shared
 from repl_rl.config.resolve import user_settings
 from repl_rl.credit.advantages import advantage_rows, load_credit
-from repl_rl.credit.ledger import Ledger, ledgers
-from repl_rl.credit.worth import Worth, worths
+from repl_rl.credit.ledger import Ledger, Worth, ledgers, worths
 from repl_rl.errors import ConfigError
 from repl_rl.golden.suites import Suite, Suites
 from repl_rl.golden.text import SUFFIX
 from repl_rl.records import Scored
 from repl_rl.rollout.plan import Plan
 from repl_rl.rollout.prefixes import attempts_around, check_asked
-from repl_rl.runs.run_files import RunPart, part_of
+from repl_rl.runs.folder import RunPart, part_of
 from repl_rl.runs.trajectory_file import StoredTrajectory, places
 from repl_rl.tasks.base import make_prompt
-from repl_rl.viewer.replay.annotated import annotate
+from repl_rl.viewer.replay.notebook import annotate
 from repl_rl.viewer.replay.scene import config_of, refuse_foreign_code
 from repl_rl.viewer.show.display import Screen, worth_table
 
@@ -189,7 +188,11 @@ def _open_worths(plan: Plan, screen: Screen) -> Iterator[Callable[[Scored, int],
     It returns what each line was worth, [L], by so many continuations of the state before it, and
     raises ConfigError where the policy would have been asked in other tokens.
     """
-    from repl_rl.training import evaluate, runtime, train  # torch: seconds
+    from repl_rl.training import (
+        evaluate,
+        runtime,  # torch: seconds
+        train,
+    )
 
     loaded = runtime.load_policy(plan, train.policy_folder(plan, screen), say=screen.say)
     fmt = plan.format(loaded.chat_template)

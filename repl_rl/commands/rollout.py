@@ -31,7 +31,7 @@ from repl_rl.training.audit import Counts, Witness, agree, mask_disagreements, m
 from repl_rl.transcript.encoding import Encoding, prompt_ids
 from repl_rl.transcript.format import Prompt, Span, next_number, span_mask, spans
 from repl_rl.transcript.tokens import Codec
-from repl_rl.viewer.replay.vocabulary import token_texts
+from repl_rl.viewer.replay.scene import token_texts
 from repl_rl.viewer.show.display import Screen
 from repl_rl.viewer.show.rollout_view import legend_of_tokens, result_rows, token_rows, token_table
 

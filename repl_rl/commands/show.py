@@ -12,13 +12,12 @@ from pathlib import Path
 import click
 
 from repl_rl.commands import options as shared
-from repl_rl.credit.trees.table import branching_groups, tree_table
-from repl_rl.runs.folder import graded_otherwise
-from repl_rl.runs.run_files import RunPart
+from repl_rl.credit.trees.edges import branching_groups, tree_table
+from repl_rl.runs.folder import RunPart, graded_otherwise
 from repl_rl.runs.trajectory_file import Selection
-from repl_rl.viewer.replay.annotated import read
 from repl_rl.viewer.replay.jobs import ReplayRequest
-from repl_rl.viewer.replay.vocabulary import find_decode
+from repl_rl.viewer.replay.notebook import read
+from repl_rl.viewer.replay.scene import find_decode
 from repl_rl.viewer.show.display import Screen
 
 

@@ -24,14 +24,14 @@ from repl_rl.commands.leaving import commands, leaving
 from repl_rl.config import Config
 from repl_rl.config.resolve import user_settings
 from repl_rl.errors import ConfigError
-from repl_rl.golden.play import read_written
+from repl_rl.golden.check import read_written
 from repl_rl.golden.text import SUFFIX, find_files
 from repl_rl.rollout.plan import Plan, make_plan
-from repl_rl.rollout.scripts import Written
+from repl_rl.rollout.sampler import Written
 from repl_rl.runs.folder import METRICS, check_output, last_checkpoint, new_run_path
 from repl_rl.runs.trajectory_file import FOLDER
 from repl_rl.tasks.base import demonstrable
-from repl_rl.training.sources import Sources, adapted, check_sources
+from repl_rl.training.lessons import Sources, adapted, check_sources
 from repl_rl.viewer.show.display import Screen
 
 

@@ -15,9 +15,8 @@ from typing import Any
 from repl_rl.config.sections import Checkpointing, GRPOConfig, Settings
 from repl_rl.engines.base import EngineKind
 from repl_rl.errors import ConfigError, ShortageError
-from repl_rl.models.loading import ModelFiles, cache_bytes, num_embeddings, num_parameters
+from repl_rl.models.loading import ModelFiles, cache_bytes, num_embeddings, num_parameters, sees_all
 from repl_rl.models.precision import Precision, keys_in
-from repl_rl.models.shape import sees_all
 
 _GIB, _MIB = 1 << 30, 1 << 20
 _LESS_TO_TRAIN = (

@@ -9,6 +9,9 @@ of mappings. Sets of reals are compared as such (`regions`). A float never equal
 and an infinity only itself.
 
 Knows no task and no process; the caller sets the deadline.
+
+Two antiderivatives are equal where both increase alike between any two places: a constant cancels,
+whatever its name or value, and a jump does not.
 """
 
 from __future__ import annotations
@@ -25,8 +28,16 @@ from sympy.core.relational import Relational
 from repl_rl.grading.bounded import FACTORIALS
 from repl_rl.grading.draws import ASSUMPTIONS, Domain
 from repl_rl.grading.parse import Value
-from repl_rl.grading.points import SLOW, Probe, probe, probe_named
-from repl_rl.grading.regions import Unsolved, differ, is_condition
+from repl_rl.grading.points import (
+    SLOW,
+    Probe,
+    Unsolved,
+    differ,
+    has_value,
+    is_condition,
+    probe,
+    probe_named,
+)
 from repl_rl.records import Verdict, VerdictKind
 
 ENOUGH_POINTS = 20
@@ -332,3 +343,29 @@ def _weakest(verdicts: list[Verdict], method: str) -> Verdict:
 def wrong(method: str, evidence: str) -> Verdict:
     """Verdict on an answer that was read, and is another one."""
     return Verdict(kind=VerdictKind.WRONG, method=method, evidence=evidence)
+
+
+CONSTANTS = ("C", "C0", "C1", "C2", "c", "K", "k")
+"""Names that a constant of integration may have."""
+
+
+def compare_primitives(got: Any, expected: Any, variable: Any, *, seed: str) -> Verdict:
+    """Say how well `got` equals `expected` but for a constant, for all values of `variable`."""
+    if got.has(sympy.Float):  # a difference can hide it
+        return Verdict(kind=VerdictKind.WRONG, method="inexact")
+    if not has_value(got, domain=Domain.REALS, seed=seed):
+        return Verdict(kind=VerdictKind.WRONG, method="not finite")
+    if any(isinstance(log.args[0], sympy.Abs) for log in expected.atoms(sympy.log)):
+        got, expected = (side.replace(sympy.log, _log_of_size) for side in (got, expected))
+    sides = (_increase(side, variable) for side in (got, expected))
+    return compare_expressions(*sides, seed=seed)
+
+
+def _log_of_size(argument: Any) -> Any:
+    return sympy.log(sympy.Abs(argument))
+
+
+def _increase(function: Any, variable: Any) -> Any:
+    """Increase of a function from a second place, whose name no answer can write, to the first."""
+    other = sympy.Symbol(f"{variable}'", **variable.assumptions0)
+    return function - function.subs(variable, other)

@@ -32,9 +32,8 @@ from repl_rl.grading.bounded import (
     function,
     power,
 )
-from repl_rl.grading.points import is_defined
+from repl_rl.grading.points import is_condition, is_defined
 from repl_rl.grading.protocol import reading
-from repl_rl.grading.regions import is_condition
 
 __all__ = ["MAX_DEPTH", "MAX_NODES", "WORDS", "Malformed", "Value", "parse"]
 

@@ -1,1 +1,4 @@
-"""`python -m repl_rl.lm_eval`; see `repl_rl.integrations.lm_eval`."""
+"""Adapter for EleutherAI's lm-evaluation-harness; importing `model` registers `repl-rl` there.
+
+In here `import lm_eval` is the harness: imports are absolute.
+"""

@@ -10,7 +10,7 @@ import sys
 import click
 from lm_eval.__main__ import cli_evaluate
 
-import repl_rl.integrations.lm_eval.model  # noqa: F401  # registers the model
+import repl_rl.lm_eval.model  # noqa: F401  # registers the model
 from repl_rl.base.terminal import forget_odd_size, one_row
 from repl_rl.errors import ConfigError
 

@@ -17,11 +17,10 @@ from repl_rl.config.resolve import resolve
 from repl_rl.errors import ConfigError
 from repl_rl.records import Attempt, Origin, Problem, Scored, Trajectory
 from repl_rl.rollout.builder import TrajectoryBuilder
-from repl_rl.rollout.episode import Episode, Step
-from repl_rl.rollout.kernels import kernel_for, kernel_pool
+from repl_rl.rollout.episode import Episode, Session, Step
 from repl_rl.rollout.plan import TaskPlan, make_plan
+from repl_rl.rollout.runner import kernel_for, kernel_pool
 from repl_rl.rollout.scoring import Scorer, open_scorer
-from repl_rl.rollout.session import Session
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.chat import ChatTemplate
 from repl_rl.transcript.encoding import Encoding

@@ -20,7 +20,7 @@ from typing import Protocol
 from repl_rl.base.concurrency import derive_seed
 from repl_rl.errors import ConfigError, StemError
 from repl_rl.records import Attempt, Line, LineOutcome, OutcomeKind, Scored, Stem
-from repl_rl.rollout.session import Session
+from repl_rl.rollout.episode import Session
 from repl_rl.transcript.encoding import prompt_ids
 from repl_rl.transcript.format import Prompt, strip_line
 from repl_rl.transcript.tokens import Codec

@@ -4,6 +4,8 @@
 
 The one place that catches a rollout's errors. `Waits` sums what trajectories wait for: kernels and
 the grader. Knows no tensors and no training.
+
+`kernel_pool` opens the kernels that a config asks for.
 """
 
 from __future__ import annotations
@@ -18,17 +20,65 @@ from functools import partial
 from typing import Literal
 
 from repl_rl.base.concurrency import Start, run_growing
+from repl_rl.config.sections import SandboxConfig
 from repl_rl.credit.base import More
 from repl_rl.errors import ConfigError, StemError
 from repl_rl.records import Attempt, Problem, Scored, StopReason, Trajectory
 from repl_rl.rollout.builder import RolloutCancelled, check_trajectory
-from repl_rl.rollout.kernels import kernel_for
 from repl_rl.rollout.plan import TrajectorySampler, is_line_loop
 from repl_rl.rollout.prefixes import can_be_had_again
 from repl_rl.rollout.scoring import Scoring, unscored
 from repl_rl.tasks.base import Task, make_prompt, make_setup
 from repl_rl.transcript.format import Prompt, TranscriptFormat
-from repl_sandbox.types import Execution, Kernel, KernelSource, SandboxError
+from repl_sandbox.host.front_end import FrontEnd
+from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.types import ExecStatus, Execution, Kernel, KernelSource, Limits, SandboxError
+
+
+class SetupError(SandboxError):
+    """A source of a problem's setup fails in a kernel."""
+
+
+def kernel_pool(
+    config: SandboxConfig, *, setup: Sequence[str] = (), front_end: FrontEnd | None = None
+) -> KernelPool:
+    """Kernels as configured, each of which has run the sources of `setup`."""
+    limits = Limits(
+        line_cpu_s=config.line_cpu_s,
+        line_wall_s=config.line_wall_s,
+        grace_s=config.grace_s,
+        kernel_cpu_s=config.kernel_cpu_s,
+        memory_mib=config.memory_mib,
+        max_output_chars=config.max_output_chars,
+    )
+    return KernelPool(
+        limits,
+        preload=config.preload,
+        warmup=config.warmup,
+        setup=setup,
+        standby=config.standby,
+        isolation=config.isolation,
+        front_end=front_end,
+    )
+
+
+async def kernel_for(problem: Problem, kernels: KernelSource, *, seed: int) -> Kernel:
+    """A fresh kernel that has run the problem's own sources.
+
+    Raises SandboxError where there is no kernel, and SetupError where a source fails in it.
+    """
+    kernel = await kernels.acquire(seed=seed)
+    try:
+        for source in problem.setup:
+            execution = await kernel.run(source)
+            if execution.status is not ExecStatus.OK:
+                fault = execution.output.strip().rpartition("\n")[2]
+                raise SetupError(f"setup of problem {problem.id} fails at {source!r}: {fault}")
+    except BaseException:
+        await kernel.aclose()
+        raise
+    return kernel
+
 
 _Measured = Literal["total_s", "kernel_s", "grading_s"]
 

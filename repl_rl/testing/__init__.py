@@ -21,9 +21,8 @@ try:
     import pytest
 
     # Before they are imported: else pytest reports that a law failed, but not why.
-    pytest.register_assert_rewrite("repl_rl.testing.engine", "repl_rl.testing.loop")
-    from repl_rl.testing.engine import EngineContract
-    from repl_rl.testing.loop import LoopContract, RecordingEngine
+    pytest.register_assert_rewrite("repl_rl.testing.engine", "repl_rl.testing.engine")
+    from repl_rl.testing.engine import EngineContract, LoopContract, RecordingEngine
     from repl_rl.testing.under_test import EngineOptions, EngineUnderTest
 except ModuleNotFoundError as error:
     if error.name not in ("pytest", "torch", "transformers"):

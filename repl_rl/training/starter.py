@@ -38,8 +38,8 @@ from repl_rl.config.sections import LoraConfig, SamplingConfig, SandboxConfig
 from repl_rl.models.loading import outline
 from repl_rl.progress import Update
 from repl_rl.records import Attempt, Problem, Split, StopReason, Trajectory
-from repl_rl.rollout.kernels import kernel_for
-from repl_rl.rollout.scripts import ScriptSampler
+from repl_rl.rollout.runner import kernel_for
+from repl_rl.rollout.sampler import ScriptSampler
 from repl_rl.runs.folder import installed_versions
 from repl_rl.tasks.base import Script, Task, TieredTask, demonstrable, make_prompt
 from repl_rl.transcript.encoding import Encoding

@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 
 from credit_kit import line_advantages
 from repl_rl.config.sections import Baseline, GRPOConfig
-from repl_rl.credit.advantages import (
-    EPSILON,
-    advantage_rows,
-    batch_scale,
-    load_credit,
-)
+from repl_rl.credit.advantages import EPSILON, advantage_rows, batch_scale, load_credit
 from repl_rl.credit.base import spread
 from repl_rl.records import OutcomeKind, Reward, Scored, Trajectory
 

@@ -15,7 +15,7 @@ import repl_rl as rr
 from documents import ROOT, programs
 from repl_rl.config.sections import GRPOConfig
 from repl_rl.credit.advantages import advantage_rows, credit_class, load_credit
-from repl_rl.credit.modes import Outcome
+from repl_rl.credit.base import Outcome
 from repl_rl.errors import ConfigError
 from repl_rl.records import Attempt, OutcomeKind, Scored, Trajectory
 
@@ -95,8 +95,8 @@ def test_lines_that_are_not_the_siblings_are_refused(two: list[Scored]) -> None:
 
 def test_a_credit_is_found_by_its_name_or_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert credit_class("outcome") is Outcome
-    assert credit_class("repl_rl.credit.modes:Outcome") is Outcome
-    point = EntryPoint("plain", "repl_rl.credit.modes:Outcome", "repl_rl.credits")
+    assert credit_class("repl_rl.credit.base:Outcome") is Outcome
+    point = EntryPoint("plain", "repl_rl.credit.base:Outcome", "repl_rl.credits")
     monkeypatch.setattr("repl_rl.base.plugins.entry_points", lambda group: [point])
     assert credit_class("plain") is Outcome
     with pytest.raises(ConfigError, match=r"unknown credit 'plian'; did you mean 'plain'\?"):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from repl_rl.credit.worth import Value, worths
+from repl_rl.credit.ledger import Value, worths
 from repl_rl.records import Branch, OutcomeKind, Scored, Trajectory
 
 OK = OutcomeKind.OK_OUTPUT

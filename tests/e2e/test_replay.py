@@ -13,9 +13,9 @@ import pytest
 
 from recorded_run import plant
 from repl_rl.records import Origin, Scored
-from repl_rl.runs.run_files import files
+from repl_rl.runs.folder import files
 from repl_rl.runs.trajectory_file import append
-from repl_rl.viewer.replay import many
+from repl_rl.viewer.replay import jobs as many
 
 pytestmark = [pytest.mark.slow, pytest.mark.kernel]
 

@@ -15,7 +15,7 @@ from repl_rl.engines.hf.engine import HFEngine
 from repl_rl.engines.scripted import ScriptedEngine
 from repl_rl.engines.vllm.engine import VLLMEngine
 from repl_rl.testing import EngineContract, EngineOptions, LoopContract
-from repl_rl.testing.loop import LoopRun
+from repl_rl.testing.engine import LoopRun
 from repl_rl.testing.under_test import CODEC, T, Use
 from vllm_serve import open_vllm_server
 

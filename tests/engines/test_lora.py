@@ -16,7 +16,6 @@ from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, LoraConfig, SamplingConfig
 from repl_rl.engines.kinds import HF
 from repl_rl.engines.memory import Memory, measure
-from repl_rl.engines.sync import sync
 from repl_rl.engines.vllm.server import _write
 from repl_rl.errors import ConfigError
 from repl_rl.models.loading import (
@@ -28,9 +27,9 @@ from repl_rl.models.loading import (
     read_files,
     to_train,
 )
-from repl_rl.models.lora import tuned_layers
+from repl_rl.models.lora import named_weights, save_merged, tuned_layers
 from repl_rl.models.precision import Precision
-from repl_rl.models.weights import named_weights, save_merged
+from repl_rl.training.runtime import sync
 from tiny_model import save_tiny_model
 
 ALL = "down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"

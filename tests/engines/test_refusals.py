@@ -25,9 +25,8 @@ from transformers import (
 from engine_kit import GROUPED, SIZE, phi3, qwen3, run
 from repl_rl.engines.hf.engine import HFEngine
 from repl_rl.errors import ConfigError
-from repl_rl.models.loading import load_model
+from repl_rl.models.loading import context_tokens, load_model
 from repl_rl.models.precision import Precision
-from repl_rl.models.shape import context_tokens
 from repl_rl.testing.under_test import prompt, random_model, worst_difference
 
 NONE: frozenset[int] = frozenset()

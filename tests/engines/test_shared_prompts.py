@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from engine_kit import run
-from repl_rl.engines.hf.batch import BatchPart, RowRun, packed, padded
+from repl_rl.engines.hf.cache import BatchPart, RowRun, packed, padded
 from repl_rl.engines.hf.engine import HFEngine
 from repl_rl.testing.under_test import (
     Written,

@@ -19,11 +19,11 @@ from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import Engine, EngineWrapper, SampledLine, Weights
 from repl_rl.engines.hf.engine import HFEngine
 from repl_rl.engines.kinds import engine_kind
-from repl_rl.engines.sync import sync
 from repl_rl.errors import ConfigError, DivergedError, EngineError
 from repl_rl.models.loading import LoadedModel
 from repl_rl.models.precision import Precision
 from repl_rl.testing.under_test import prompt, random_model, shake
+from repl_rl.training.runtime import sync
 
 SINGLE = Precision()
 HALF = Precision(weights=torch.bfloat16, update=torch.bfloat16, sampling=torch.bfloat16)

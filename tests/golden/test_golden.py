@@ -10,8 +10,7 @@ import pytest
 from repl_rl.config import Config
 from repl_rl.config.sections import RewardConfig
 from repl_rl.errors import ConfigError
-from repl_rl.golden.check import MutantResult, mutants
-from repl_rl.golden.play import play
+from repl_rl.golden.check import MutantResult, mutants, play
 from repl_rl.golden.suites import Suite, Suites
 from repl_rl.golden.text import GoldenFile, find_files, parse
 from repl_rl.records import OutcomeKind, StopReason

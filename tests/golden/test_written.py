@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from repl_rl.golden.play import read_written
+from repl_rl.golden.check import read_written
 
 TEXT = r"""=== two rows
 statement: What is 1 + 1?

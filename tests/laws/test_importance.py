@@ -12,12 +12,13 @@ import torch
 
 from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, Loss
-from repl_rl.credit.advantages import advantage_rows, load_credit
-from repl_rl.credit.importance import (
+from repl_rl.credit.advantages import (
+    advantage_rows,
     divergence,
     importance_metrics,
     largest_gap,
     line_ratios,
+    load_credit,
     weigh_lines,
 )
 from repl_rl.engines.kinds import engine_kind

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from repl_rl.credit.importance import divergence
+from repl_rl.credit.advantages import divergence
 from repl_rl.records import OutcomeKind, Scored
 
 if TYPE_CHECKING:

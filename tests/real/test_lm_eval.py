@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("lm_eval")
 
 from lm_eval_kit import evaluated, harnessed, keep_made, mine
-from repl_rl.integrations.lm_eval.model import ReplLM
+from repl_rl.lm_eval.model import ReplLM
 from shown_sums import OTHERS, SUMS
 
 pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.kernel]

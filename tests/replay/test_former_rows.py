@@ -17,8 +17,8 @@ from repl_rl.credit.rewards import shaped
 from repl_rl.errors import ConfigError
 from repl_rl.records import Problem
 from repl_rl.rollout.builder import fault
-from repl_rl.rollout.kernels import kernel_for
-from repl_rl.rollout.session import Session
+from repl_rl.rollout.episode import Session
+from repl_rl.rollout.runner import kernel_for
 from repl_rl.runs import trajectory_file
 from repl_rl.runs.trajectory_file import append, places, read_trajectories
 from repl_rl.transcript.format import PYTHON

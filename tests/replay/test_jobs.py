@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from repl_rl.errors import ConfigError
-from repl_rl.runs.run_files import RunPart
+from repl_rl.runs.folder import RunPart
 from repl_rl.runs.trajectory_file import Selection, append
 from repl_rl.viewer.replay import jobs as replay_jobs
 from repl_rl.viewer.replay.jobs import ReplayRequest, step_through

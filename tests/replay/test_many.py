@@ -19,10 +19,10 @@ from repl_rl.records import Origin, Problem, Scored, Trajectory, Verdict, Verdic
 from repl_rl.rollout.scoring import Judge, Scorer
 from repl_rl.runs.folder import make_origin
 from repl_rl.runs.trajectory_file import StoredTrajectory
-from repl_rl.viewer.replay import many
+from repl_rl.viewer.replay import jobs as many
 from repl_rl.viewer.replay.compare import Change
 from repl_rl.viewer.replay.execute import Rerun
-from repl_rl.viewer.replay.many import execute, rerun_rows, rescore, scenes
+from repl_rl.viewer.replay.jobs import execute, rerun_rows, rescore, scenes
 from repl_rl.viewer.replay.scene import Scene, make_scene
 from repl_rl.viewer.show.display import Screen
 from repl_sandbox.fake import FakeKernel, FakeKernels

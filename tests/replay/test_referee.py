@@ -14,7 +14,7 @@ import pytest
 from fixture_types import MakeScene, MakeScored, MakeTrajectory
 from referee_kit import CODEC, PROMPT, TASK, referee_of
 from repl_rl.config.sections import SamplingConfig
-from repl_rl.credit.worth import Value, Worth
+from repl_rl.credit.ledger import Value, Worth
 from repl_rl.errors import ConfigError
 from repl_rl.records import OutcomeKind, Problem, Reward, Scored, Trajectory
 from repl_rl.transcript.format import PYTHON

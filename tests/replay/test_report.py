@@ -7,7 +7,7 @@ import pytest
 from repl_rl.records import Line, LineOutcome, OutcomeKind, Reward, VerdictKind
 from repl_rl.viewer.replay.compare import Change, Judgement, difference
 from repl_rl.viewer.replay.execute import Mismatch, Rerun
-from repl_rl.viewer.replay.many import change_rows, rerun_rows
+from repl_rl.viewer.replay.jobs import change_rows, rerun_rows
 
 OK, TIMEOUT, NAME_ERROR = OutcomeKind.OK_OUTPUT, OutcomeKind.TIMEOUT, OutcomeKind.NAME_ERROR
 CLOCK = "reads the clock"

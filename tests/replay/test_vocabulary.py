@@ -17,8 +17,8 @@ from repl_rl.records import Line, LineOutcome, Origin, OutcomeKind, Scored, Stop
 from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.trajectory_file import StoredTrajectory, append, places
 from repl_rl.transcript.tokens import ByteCodec, Decode
-from repl_rl.viewer.replay import vocabulary as replay_vocabulary
-from repl_rl.viewer.replay.vocabulary import find_decode, read_decode, token_texts
+from repl_rl.viewer.replay import scene as replay_vocabulary
+from repl_rl.viewer.replay.scene import find_decode, read_decode, token_texts
 
 BYTES = ByteCodec().decode
 SILENT = OutcomeKind.OK_SILENT

@@ -18,9 +18,8 @@ from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import ConfigError
 from repl_rl.records import Line, LineOutcome, OutcomeKind, StopReason, Trajectory
 from repl_rl.rollout.builder import TrajectoryBuilder
-from repl_rl.rollout.episode import Episode, Step
+from repl_rl.rollout.episode import Episode, Session, Step
 from repl_rl.rollout.sampler import LineSampler
-from repl_rl.rollout.session import Session
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import PYTHON, Part, Prompt
 from repl_rl.transcript.tokens import ByteCodec

@@ -13,8 +13,7 @@ from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.progress import ignore
 from repl_rl.records import Attempt, Problem, Reward, Split, Verdict
-from repl_rl.rollout.kernels import kernel_for
-from repl_rl.rollout.runner import RolloutRunner
+from repl_rl.rollout.runner import RolloutRunner, kernel_for
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.tasks.base import Script, make_prompt

@@ -16,8 +16,7 @@ from repl_rl.engines.base import SampledLine, line_end
 from repl_rl.errors import ConfigError
 from repl_rl.records import StopReason, Trajectory
 from repl_rl.rollout.builder import fault
-from repl_rl.rollout.sampler import LineSampler
-from repl_rl.rollout.scripts import ScriptSampler, fixed_script
+from repl_rl.rollout.sampler import LineSampler, ScriptSampler, fixed_script
 from repl_rl.tasks.base import Script
 from repl_rl.transcript.conventions import load_format
 from repl_rl.transcript.encoding import Encoding

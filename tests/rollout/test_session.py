@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from repl_rl.records import LineOutcome, OutcomeKind, Trajectory
-from repl_rl.rollout.session import Session
+from repl_rl.rollout.episode import Session
 from repl_rl.transcript.conventions import IPYTHON
 from repl_rl.transcript.format import PYTHON, TranscriptFormat, spans, strip_line
 from repl_rl.transcript.tokens import ByteCodec

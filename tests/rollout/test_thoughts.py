@@ -23,8 +23,13 @@ from chat_families import (
 from chat_templates import EATER
 from repl_rl.config.resolve import resolve
 from repl_rl.config.sections import GRPOConfig, SamplingConfig
-from repl_rl.credit.advantages import advantage_rows, load_credit
-from repl_rl.credit.importance import largest_gap, line_ratios, weigh_lines
+from repl_rl.credit.advantages import (
+    advantage_rows,
+    largest_gap,
+    line_ratios,
+    load_credit,
+    weigh_lines,
+)
 from repl_rl.engines.base import SampledLine, line_end
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import ConfigError
@@ -39,7 +44,7 @@ from repl_rl.transcript.conventions import load_format
 from repl_rl.transcript.encoding import prompt_ids
 from repl_rl.transcript.format import Prompt, Span, TranscriptFormat, span_mask, spans
 from repl_rl.transcript.tokens import TokenizerCodec
-from repl_rl.viewer.replay.vocabulary import token_texts
+from repl_rl.viewer.replay.scene import token_texts
 from repl_rl.viewer.show.marked import transcript_rows
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from repl_rl.errors import ConfigError
-from repl_rl.runs.run_files import RunPart, files, load_run, part_of
+from repl_rl.runs.folder import RunPart, files, load_run, part_of
 from repl_rl.runs.trajectory_file import append
 from trajectory_kit import FULL, full_with
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from repl_rl.errors import ConfigError
-from repl_rl.runs.run_files import files
+from repl_rl.runs.folder import files
 from repl_rl.runs.trajectory_file import (
     append,
     check_appendable,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from repl_rl.commands.evaluate import bars, comparison, save_bars, table
 from repl_rl.runs.summary import Rate, RateDifference
-from repl_rl.viewer.show.eval_table import bars, comparison, save_bars, table
 
 
 def rate(solved: int, total: int, *, ungraded: int = 0, **passes: float) -> Rate:

@@ -12,7 +12,7 @@ import pytest
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from repl_rl.integrations.lm_eval.model import ReplLM
+from repl_rl.lm_eval.model import ReplLM
 from repl_rl.progress import SILENT
 from repl_rl.records import Trajectory
 from repl_rl.rollout.plan import plan_of_model

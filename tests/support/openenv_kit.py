@@ -14,9 +14,8 @@ import uvicorn
 from openenv import GenericEnvClient
 
 import repl_rl as rr
-from repl_rl.integrations.openenv.environment import ReplEnvironment, SharedEnv
-from repl_rl.integrations.openenv.server import make_app
-from repl_rl.tasks.numbered import NumberedProblems
+from repl_rl.integrations.openenv.server import ReplEnvironment, SharedEnv, make_app
+from repl_rl.tasks.base import NumberedProblems
 
 T = TypeVar("T")
 WAIT_S = 60.0

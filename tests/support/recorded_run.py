@@ -13,8 +13,8 @@ from repl_rl.config.resolve import resolve
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.records import Origin, Problem, Scored, Split
-from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import make_task_plan
+from repl_rl.rollout.runner import kernel_pool
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import open_scorer
 from repl_rl.runs.folder import RunFolder, make_origin

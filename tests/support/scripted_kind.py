@@ -35,7 +35,7 @@ class ScriptedKind(HF):
 
 
 class _Written(ScriptedEngine):
-    """The probes of `engines.sync` are answered by the model, everything else by the script."""
+    """The probes of `training.runtime` are answered by the model, everything else by the script."""
 
     def __init__(self, probed: Engine, codec: Codec, write: Writer) -> None:
         super().__init__(codec, write)

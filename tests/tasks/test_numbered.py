@@ -10,7 +10,7 @@ import pytest
 from repl_rl.base.concurrency import derive_seed
 from repl_rl.errors import ConfigError
 from repl_rl.records import Problem, Split, Verdict
-from repl_rl.tasks.numbered import NumberedProblems
+from repl_rl.tasks.base import NumberedProblems
 
 
 class Countable:

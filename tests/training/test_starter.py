@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from repl_rl.config.sections import STARTER_PRESET, SandboxConfig
 from repl_rl.progress import Note, ignore
 from repl_rl.records import Split, StopReason, Trajectory
-from repl_rl.rollout.kernels import kernel_pool
+from repl_rl.rollout.runner import kernel_pool
 from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.training.starter import (
     VERSION,

@@ -20,8 +20,8 @@ from repl_rl.config.resolve import resolve
 from repl_rl.config.sections import LoraConfig, SamplingConfig
 from repl_rl.errors import ConfigError
 from repl_rl.models.loading import load_model
+from repl_rl.models.lora import named_weights
 from repl_rl.models.precision import Precision
-from repl_rl.models.weights import named_weights
 from repl_rl.records import (
     Attempt,
     OutcomeKind,
@@ -34,13 +34,12 @@ from repl_rl.records import (
 )
 from repl_rl.rollout.plan import Plan, make_plan
 from repl_rl.rollout.runner import RolloutRunner
+from repl_rl.rollout.sampler import ScriptSampler, Written, WrittenLine, fixed_script
 from repl_rl.rollout.scoring import Scorer
-from repl_rl.rollout.scripts import ScriptSampler, Written, WrittenLine, fixed_script
 from repl_rl.runs.folder import RunFolder, WarmRecord, write_record
 from repl_rl.runs.resume import begun, newest_run
 from repl_rl.runs.trajectory_file import append
-from repl_rl.training.lessons import Gathering, name_held_out
-from repl_rl.training.sources import Sources, adapted, check_sources
+from repl_rl.training.lessons import Gathering, Sources, adapted, check_sources, name_held_out
 from repl_rl.training.warmstart import _save
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import PYTHON

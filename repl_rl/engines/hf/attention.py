@@ -22,7 +22,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from repl_rl.engines.hf.batch import RowRun
+from repl_rl.engines.hf.cache import RowRun
 
 
 def attention(

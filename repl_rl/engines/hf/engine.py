@@ -27,13 +27,24 @@ import torch
 
 from repl_rl.engines.base import NOT_FINITE, SampledLine, Weights, check_request, line_end
 from repl_rl.engines.hf import attention as row_attention
-from repl_rl.engines.hf.batch import COLUMNS, Batch, BatchPart, packed, padded, up_to_multiple
-from repl_rl.engines.hf.cache import CacheRow, LineRequest, Prompts, RowCache, best_row
+from repl_rl.engines.hf.cache import (
+    COLUMNS,
+    Batch,
+    BatchPart,
+    CacheRow,
+    LineRequest,
+    Prompts,
+    RowCache,
+    best_row,
+    packed,
+    padded,
+    up_to_multiple,
+)
 from repl_rl.engines.hf.steps import Steps, is_shortage
 from repl_rl.errors import ConfigError, EngineError
+from repl_rl.models.loading import context_tokens
 from repl_rl.models.policy import Policy
 from repl_rl.models.precision import CastWeights, autocast, keys_in, unwrapped
-from repl_rl.models.shape import context_tokens
 
 _FEW_RUNS = 4
 """Up to so many slices of the cache a GPU attends to one by one; more are copied together: each is

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from repl_rl.grading.bounded import STRUCTURES
 from repl_rl.grading.declared import binding, declared
+from repl_rl.grading.equality import CONSTANTS
 from repl_rl.grading.parse import WORDS
-from repl_rl.grading.primitives import CONSTANTS
 
 Claims = Mapping[str, frozenset[str]]
 """Assumptions of `grading.declared` by name."""

@@ -25,10 +25,10 @@ from repl_rl.errors import ConfigError, how_to_install
 from repl_rl.grading.bounded import CONSTANTS
 from repl_rl.grading.grader import Grader
 from repl_rl.grading.parse import Malformed, Value, parse
-from repl_rl.grading.regions import Unsolved, differ, is_condition
+from repl_rl.grading.points import Unsolved, differ, is_condition
 from repl_rl.records import Problem, Verdict, VerdictKind
-from repl_rl.tasks.data.choices import is_choice, undressed
 from repl_rl.tasks.data.graders import matched
+from repl_rl.tasks.data.texts import is_choice, undressed
 
 SPEC = "repl_rl.tasks.data.golds:GoldReader"
 DEADLINE_S = 30.0
@@ -96,7 +96,7 @@ def _listed(integer: str) -> list[str]:
 
 def _tests(source: str) -> Gold | Refused:
     # with kernels, which the process of a reader does without
-    from repl_rl.tasks.data.by_tests import read_tests
+    from repl_rl.tasks.data.graders import read_tests
 
     try:
         return Gold("tests", read_tests(source))

@@ -23,11 +23,10 @@ from repl_rl.config.sections import DataConfig, GraderName
 from repl_rl.errors import ConfigError
 from repl_rl.grading.declared import declared
 from repl_rl.records import Problem, Split
-from repl_rl.tasks.data.choices import are_indices, choices_of
 from repl_rl.tasks.data.columns import ColumnFinder, Columns, DataRow, is_empty
 from repl_rl.tasks.data.domains import constant_of, settled
 from repl_rl.tasks.data.golds import Gold, Refused, read_golds
-from repl_rl.tasks.data.texts import answer_of, statement_of, tests_of
+from repl_rl.tasks.data.texts import answer_of, are_indices, choices_of, statement_of, tests_of
 
 _TRAIN = ("train", "training")
 _HELD_OUT = (

@@ -17,7 +17,7 @@ from repl_rl.base.disk import read_text
 from repl_rl.config.sections import DataConfig
 from repl_rl.errors import ConfigError, how_to_install
 from repl_rl.records import Problem, Split
-from repl_rl.tasks.data import by_tests
+from repl_rl.tasks.data import graders as by_tests
 from repl_rl.tasks.data.columns import DataRow, digest, read_rows
 from repl_rl.tasks.data.graders import ByName
 from repl_rl.tasks.data.gym import GymTask, open_family

@@ -19,9 +19,8 @@ import sympy
 
 from repl_rl.grading.bounded import expression
 from repl_rl.grading.draws import Domain
-from repl_rl.grading.equality import compare_expressions, has_steps
+from repl_rl.grading.equality import CONSTANTS, compare_expressions, compare_primitives, has_steps
 from repl_rl.grading.parse import parse
-from repl_rl.grading.primitives import CONSTANTS, compare_primitives
 from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_rl.tasks.sympy_proofs.family import STEPS, Draft, Rule, nonzero
 

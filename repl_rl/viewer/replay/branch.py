@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from repl_rl.credit.worth import Worth, worths
+from repl_rl.credit.ledger import Worth, worths
 from repl_rl.engines.base import LineEnd, SampledLine
 from repl_rl.records import (
     Attempt,

@@ -19,9 +19,9 @@ from typing import Any, Self
 from repl_rl.base.terminal import one_row
 from repl_rl.errors import ConfigError
 from repl_rl.records import Line, LineOutcome, OutcomeKind, Scored, Trajectory
-from repl_rl.rollout.kernels import kernel_pool
+from repl_rl.rollout.episode import Session
 from repl_rl.rollout.prefixes import kernel_sources, nodes_of
-from repl_rl.rollout.session import Session
+from repl_rl.rollout.runner import kernel_pool
 from repl_rl.transcript.format import SUBMIT, strip_line
 from repl_rl.viewer.replay.compare import difference
 from repl_rl.viewer.replay.scene import Scene, check_setup

@@ -23,8 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from repl_rl.base.terminal import one_row, shorten, signed
-from repl_rl.credit.ledger import Ledger
-from repl_rl.credit.worth import Value, Worth
+from repl_rl.credit.ledger import Ledger, Value, Worth
 from repl_rl.progress import Note, Progress, Update
 from repl_rl.records import Line, Scored, StopReason, Trajectory
 from repl_rl.viewer.show.marked import (

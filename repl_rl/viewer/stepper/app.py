@@ -24,21 +24,23 @@ from repl_rl.errors import ReplRLError
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.trajectory_file import StoredTrajectory
 from repl_rl.transcript.format import strip_line
-from repl_rl.viewer.replay.annotated import Annotated
 from repl_rl.viewer.replay.branch import LinePolicy, Referee
+from repl_rl.viewer.replay.notebook import Annotated
 from repl_rl.viewer.replay.scene import Scene
 from repl_rl.viewer.show.marked import PROMPT
-from repl_rl.viewer.stepper.screen import Face, Field, bindings, difference_row
-from repl_rl.viewer.stepper.sheets import (
+from repl_rl.viewer.stepper.screen import (
+    Face,
+    Field,
     Overlay,
+    bindings,
     details_overlay,
+    difference_row,
     help_overlay,
     tokens_at_hand,
     tokens_overlay,
     variables_overlay,
 )
-from repl_rl.viewer.stepper.texts import DIFFERS, clipped, first_rows, styled
-from repl_rl.viewer.stepper.walk import Walk
+from repl_rl.viewer.stepper.walk import DIFFERS, Walk, clipped, first_rows, styled
 from repl_sandbox.types import KernelSource, SandboxError
 
 Command = Coroutine[None, None, str | None]

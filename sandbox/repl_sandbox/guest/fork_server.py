@@ -33,10 +33,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from repl_sandbox.guest.capture import Spill
 from repl_sandbox.guest.direct import answers, listen
 from repl_sandbox.guest.integrity import Integrity
-from repl_sandbox.guest.repl import Answer, Repl, refuse_hook, seed_generators
+from repl_sandbox.guest.repl import Answer, Repl, Spill, refuse_hook, seed_generators
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.walls.confine import PR_SET_PDEATHSIG, Confinement
 
@@ -48,7 +47,7 @@ END_TIMEOUT_S = 3.0
 """Less than the trainer waits before it kills the fork server."""
 LOOK_AGAIN_S = 0.1
 RLIMIT_SIGPENDING = 11
-ANSWERING = ("guest.capture", "guest.direct", "guest.repl", "statements")
+ANSWERING = ("guest.repl", "guest.direct", "guest.repl", "statements")
 """Modules of ours that run between a line and its answer."""
 MAX_OPEN_FILES = 64
 MAX_FILE_BYTES = 1 << 20

@@ -27,7 +27,7 @@ from lm_eval.api.instance import Instance  # noqa: E402  # where it is installed
 from lm_eval.api.registry import model_registry  # noqa: E402
 
 from lm_eval_kit import MINE, evaluated, harnessed, keep_made, mine, task_of, tokens, write_rows  # noqa: E402
-from repl_rl.integrations.lm_eval.model import ReplLM  # noqa: E402
+from repl_rl.lm_eval.model import ReplLM  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.kernel, pytest.mark.timeout(300)]
 

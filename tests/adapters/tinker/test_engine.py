@@ -24,7 +24,7 @@ from repl_rl.integrations.tinker import TinkerEngine  # noqa: E402
 from repl_rl.records import StopReason, Trajectory  # noqa: E402
 from repl_rl.rollout.sampler import LineSampler  # noqa: E402
 from repl_rl.testing import LoopContract  # noqa: E402
-from repl_rl.testing.loop import LoopRun  # noqa: E402
+from repl_rl.testing.engine import LoopRun  # noqa: E402
 from repl_rl.testing.under_test import CODEC as MANY_STOPS  # noqa: E402
 from repl_rl.testing.under_test import T, Use  # noqa: E402
 from repl_rl.transcript.format import PYTHON, Prompt  # noqa: E402

@@ -15,7 +15,7 @@ import repl_rl as rr  # noqa: E402
 from repl_rl.base.concurrency import derive_seed  # noqa: E402
 from repl_rl.config.sections import SamplingConfig  # noqa: E402
 from repl_rl.integrations.tinker import TinkerEngine  # noqa: E402
-from repl_rl.rollout.kernels import kernel_for  # noqa: E402
+from repl_rl.rollout.runner import kernel_for  # noqa: E402
 from repl_rl.tasks.base import make_prompt  # noqa: E402
 from tinker_clients import AnsweringClient, come, response  # noqa: E402
 

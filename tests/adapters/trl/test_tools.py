@@ -14,7 +14,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 import repl_rl as rr
 from own_processes import children
-from repl_rl.rollout.session import Session
+from repl_rl.rollout.episode import Session
 from repl_rl.trl import ReplSpec
 from repl_sandbox.types import SandboxError
 from trainer_kit import byte_tokenizer, random_qwen

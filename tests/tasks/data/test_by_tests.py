@@ -12,7 +12,7 @@ from repl_rl.config.sections import DataConfig
 from repl_rl.grading.grader import Grader
 from repl_rl.records import Split, Verdict, VerdictKind
 from repl_rl.tasks.base import load_task
-from repl_rl.tasks.data.by_tests import read_tests
+from repl_rl.tasks.data.graders import read_tests
 
 pytestmark = pytest.mark.slow
 

@@ -28,7 +28,7 @@ pytest.importorskip("reasoning_gym")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # the library's own
 
 gym = pytest.importorskip("repl_rl.tasks.data.gym")
-draws = pytest.importorskip("repl_rl.tasks.data.gym_draws")
+draws = pytest.importorskip("repl_rl.tasks.data.gym")
 
 EVERY = sorted(set(draws.library().factory.DATASETS) - {"composite"})
 FAMILIES = ("basic_arithmetic", "countdown", "gsm_symbolic", "leg_counting", "polynomial_equations")

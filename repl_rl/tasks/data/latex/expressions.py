@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from repl_rl.tasks.data.latex.atoms import FUNCTIONS, Atom, Atoms, value_of
 from repl_rl.tasks.data.latex.brackets import flattened, outside
-from repl_rl.tasks.data.latex.units import is_unit
+from repl_rl.tasks.data.latex.quantities import is_unit
 
 
 @dataclass(frozen=True, slots=True)

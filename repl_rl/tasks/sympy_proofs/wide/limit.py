@@ -15,8 +15,8 @@ from typing import Any
 import sympy
 
 from repl_rl.tasks.sympy_proofs.family import Draft, Rule, nonzero
+from repl_rl.tasks.sympy_proofs.wide.calculus import ORDER, coefficients, iterable, unit
 from repl_rl.tasks.sympy_proofs.wide.modes import BIND_P, NAMES, POSITIVE_P, by_value
-from repl_rl.tasks.sympy_proofs.wide.series import ORDER, coefficients, iterable, unit
 
 X = sympy.Symbol("x")
 P = sympy.Symbol("p", positive=True)
