@@ -15,9 +15,9 @@ from repl_rl.errors import ConfigError
 from repl_rl.records import Line, OutcomeKind, Reward, Trajectory, Verdict, VerdictKind
 
 RewardFunction = Callable[[Trajectory, Verdict | None, RewardConfig], Reward]
+"""The verdict is None where nothing was submitted."""
 BoundReward = Callable[[Trajectory, Verdict | None], Reward]
 """A reward function with its constants."""
-"""`verdict` is None where nothing was submitted."""
 
 
 _ENOUGH_RESULTS = 4

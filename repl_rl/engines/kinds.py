@@ -6,13 +6,11 @@ Loads no torch: an engine's module is imported where it opens.
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from repl_rl.base.plugins import load_named
 from repl_rl.config import Config
 from repl_rl.engines.base import Engine, EngineKind
-from repl_rl.engines.vllm.engine import MOST_FORBIDDEN, prepare
 from repl_rl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,65 +32,8 @@ class HF(EngineKind):
         return HFEngine(
             loaded.model,
             dtype=loaded.precision.sampling,
-            **_common(config, loaded, row_tokens),
+            **common_options(config, loaded, row_tokens),
             num_rows=config.sampling.max_in_flight,
-        )
-
-
-class VLLM(EngineKind):
-    """vLLM in this process, with a copy of the weights."""
-
-    name = "vllm"
-    holds_weights = True
-    holds_keys = True
-    most_forbidden = MOST_FORBIDDEN
-    needs_one_process = True
-
-    def check(self, config: Config) -> None:
-        _check_model(self, config)
-        if config.sampling.temperature == 0:
-            raise ConfigError("sampling.temperature = 0 takes the engine 'hf', not 'vllm'")
-        prepare()
-
-    def prepare(self) -> None:
-        prepare()
-
-    def open(self, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
-        from repl_rl.engines.vllm.engine import VLLMEngine
-
-        return VLLMEngine(
-            loaded.base,
-            dtype=str(loaded.precision.sampling).removeprefix("torch."),
-            device=loaded.model.device.type,
-            **_common(config, loaded, row_tokens),
-            num_rows=config.sampling.max_in_flight,
-        )
-
-
-class VLLMServer(EngineKind):
-    """vLLM servers, to which weights are sent."""
-
-    name = "vllm-server"
-    most_forbidden = MOST_FORBIDDEN
-
-    def check(self, config: Config) -> None:
-        from repl_rl.engines.vllm.replica import check_settings
-
-        _check_model(self, config)
-        check_settings(config.sampling.servers, temperature=config.sampling.temperature)
-
-    def about(self, config: Config) -> str:
-        return ", ".join(config.sampling.servers)
-
-    def open(self, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
-        from repl_rl.engines.vllm.server import VLLMServerEngine
-
-        weights_dir = config.sampling.weights_dir
-        return VLLMServerEngine(
-            config.sampling.servers,
-            **_common(config, loaded, row_tokens),
-            vocabulary=loaded.model.get_input_embeddings().num_embeddings,
-            weights_dir=None if weights_dir is None else Path(weights_dir),
         )
 
 
@@ -109,15 +50,8 @@ def engine_kind(name: str) -> EngineKind:
     return kind()
 
 
-def _check_model(kind: EngineKind, config: Config) -> None:
-    if config.model is None and config.preset == "starter":
-        raise ConfigError(
-            f"the starter's heads are too small for vLLM; give --model PATH, or use the engine "
-            f"'hf' in place of {kind.name!r}"
-        )
-
-
-def _common(config: Config, loaded: LoadedModel, row_tokens: int) -> dict[str, Any]:
+def common_options(config: Config, loaded: LoadedModel, row_tokens: int) -> dict[str, Any]:
+    """Arguments that every engine of the project takes."""
     return {
         "newline_ids": loaded.codec.newline_ids,
         "eos_ids": loaded.codec.eos_ids,

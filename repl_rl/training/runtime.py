@@ -218,8 +218,9 @@ class Runtime:
         self._run(self.engine.sleep())
 
     def sync(self, version: int) -> float:
-        """Give the engine the weights, and probe it. Of ranks that share servers, the first one gives
-        the weights to them and checks them for all.
+        """Give the engine the weights, and probe it.
+
+        Of ranks that share servers, the first one gives the weights to them and checks for all.
         """
         sampling, ranks = self.plan.sampling, self.ranks
         make = partial(

@@ -104,6 +104,13 @@ class TranscriptFormat:
     reopening: str = ""
     """Text that the template writes after that message, up to the first word of the next line."""
 
+    def __post_init__(self) -> None:
+        if any(prompt.endswith(" ") for prompt in (self.primary, self.secondary)):
+            raise ConfigError(
+                f"transcript {self.name!r} has prompts {self.primary!r} and {self.secondary!r}; "
+                f"expected none that ends in a space: the model samples it"
+            )
+
     def prompt(self, task_prompt: str, statement: str, *, python_version: str) -> Prompt:
         """Make the prompt that a policy sees before its first line; see `prompt_lines`."""
         lines = prompt_lines(task_prompt, statement)

@@ -99,7 +99,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.fixture
 def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Act as if vLLM were installed."""
-    monkeypatch.setattr("repl_rl.engines.kinds.prepare", lambda: None)
+    monkeypatch.setattr("repl_rl.engines.vllm.engine.prepare", lambda: None)
 
 
 @pytest.mark.usefixtures("vllm")

@@ -225,9 +225,13 @@ def test_an_episode_whose_line_was_called_off_has_ended() -> None:
 # Rewards of lines as they come
 
 
+LONG = " # a long line " * 20
+"""Both forms must charge alike whatever a line says."""
+
+
 def lines_of(*kinds: OutcomeKind) -> tuple[Line, ...]:
     return tuple(
-        Line(index=i, source="", start=i, stop=i + 1, outcome=LineOutcome(kind=kind))
+        Line(index=i, source=LONG, start=i, stop=i + 1, outcome=LineOutcome(kind=kind))
         for i, kind in enumerate(kinds)
     )
 

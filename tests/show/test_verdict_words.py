@@ -7,18 +7,21 @@ import pytest
 from repl_rl.records import Verdict, VerdictKind
 from repl_rl.viewer.show.marked import kind_words, verdict_words
 
+WORDS = [
+    ("proved", "right", "right (exact)"),
+    ("supported", "right", "right (by numbers)"),
+    ("undecided", "undecided", "undecided"),
+    ("refuted", "wrong", "wrong (counterexample)"),
+    ("wrong", "wrong", "wrong"),
+    ("malformed", "wrong", "wrong (malformed)"),
+]
 
-@pytest.mark.parametrize(
-    ("kind", "word", "words"),
-    [
-        ("proved", "right", "right (exact)"),
-        ("supported", "right", "right (by numbers)"),
-        ("undecided", "undecided", "undecided"),
-        ("refuted", "wrong", "wrong (counterexample)"),
-        ("wrong", "wrong", "wrong"),
-        ("malformed", "wrong", "wrong (malformed)"),
-    ],
-)
+
+def test_every_kind_of_verdict_has_its_words_here() -> None:
+    assert [kind for kind, *_ in WORDS] == [*VerdictKind]
+
+
+@pytest.mark.parametrize(("kind", "word", "words"), WORDS)
 def test_a_verdict_says_right_or_wrong_and_how_that_is_known(
     kind: str, word: str, words: str
 ) -> None:

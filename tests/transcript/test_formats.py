@@ -268,3 +268,9 @@ def test_what_is_no_format_is_refused_in_a_sentence(name: str, message: str) -> 
     with pytest.raises(ConfigError) as refused:
         load_format(name)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(("primary", "secondary"), [("calc> ", "."), ("calc>", ". ")])
+def test_a_prompt_that_ends_in_a_space_is_refused(primary: str, secondary: str) -> None:
+    with pytest.raises(ConfigError, match="ends in a space"):
+        TranscriptFormat(name="own", banner="", primary=primary, secondary=secondary)

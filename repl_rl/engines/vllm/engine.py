@@ -2,8 +2,8 @@
 
     line(ids) -> inbox -> the thread: take orders, step -> SampledLine
 
-Tokens only: knows no text, no kernel, no reward. Importing it loads neither torch nor
-vLLM.
+`VLLM` and `VLLMServer` are what the names `vllm` and `vllm-server` of `sampling.engine` stand for.
+Tokens only: knows no text, no kernel, no reward. Importing it loads neither torch nor vLLM.
 
 A line is a request of its own with all tokens of its trajectory: what vLLM has cached of them is
 found by their hashes, so there is no session to open or to lose. Orders are taken between steps, so
@@ -24,13 +24,24 @@ import threading
 from collections.abc import Callable, Sequence, Set
 from concurrent.futures import Future
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from repl_rl.engines.base import SampledLine, Weights, check_request, line_end
+from repl_rl.config import Config
+from repl_rl.engines.base import (
+    Engine,
+    EngineKind,
+    SampledLine,
+    Weights,
+    check_request,
+    line_end,
+)
+from repl_rl.engines.kinds import common_options
 from repl_rl.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
     from repl_rl.engines.vllm.core import Finished, VLLMCore
+    from repl_rl.models.loading import LoadedModel
 
 MOST_FORBIDDEN = 1024
 """Entries that vLLM takes of a `logit_bias` where a GPU samples."""
@@ -295,3 +306,66 @@ def _settle(done: asyncio.Future[Any], outcome: object) -> None:
 
     with contextlib.suppress(RuntimeError):  # the loop is closed
         done.get_loop().call_soon_threadsafe(answer)
+
+
+class VLLM(EngineKind):
+    """vLLM in this process, with a copy of the weights."""
+
+    name = "vllm"
+    holds_weights = True
+    holds_keys = True
+    most_forbidden = MOST_FORBIDDEN
+    needs_one_process = True
+
+    def check(self, config: Config) -> None:
+        _check_model(self, config)
+        if config.sampling.temperature == 0:
+            raise ConfigError("sampling.temperature = 0 takes the engine 'hf', not 'vllm'")
+        prepare()
+
+    def prepare(self) -> None:
+        prepare()
+
+    def open(self, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
+        return VLLMEngine(
+            loaded.base,
+            dtype=str(loaded.precision.sampling).removeprefix("torch."),
+            device=loaded.model.device.type,
+            **common_options(config, loaded, row_tokens),
+            num_rows=config.sampling.max_in_flight,
+        )
+
+
+class VLLMServer(EngineKind):
+    """vLLM servers, to which weights are sent."""
+
+    name = "vllm-server"
+    most_forbidden = MOST_FORBIDDEN
+
+    def check(self, config: Config) -> None:
+        from repl_rl.engines.vllm.replica import check_settings
+
+        _check_model(self, config)
+        check_settings(config.sampling.servers, temperature=config.sampling.temperature)
+
+    def about(self, config: Config) -> str:
+        return ", ".join(config.sampling.servers)
+
+    def open(self, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
+        from repl_rl.engines.vllm.server import VLLMServerEngine
+
+        weights_dir = config.sampling.weights_dir
+        return VLLMServerEngine(
+            config.sampling.servers,
+            **common_options(config, loaded, row_tokens),
+            vocabulary=loaded.model.get_input_embeddings().num_embeddings,
+            weights_dir=None if weights_dir is None else Path(weights_dir),
+        )
+
+
+def _check_model(kind: EngineKind, config: Config) -> None:
+    if config.model is None and config.preset == "starter":
+        raise ConfigError(
+            f"the starter's heads are too small for vLLM; give --model PATH, or use the engine "
+            f"'hf' in place of {kind.name!r}"
+        )
