@@ -24,7 +24,8 @@ from repl_rl.config.sections import GRPOConfig, Loss, SamplingConfig
 from repl_rl.credit.advantages import advantage_rows, load_credit
 from repl_rl.engines.kinds import HF
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.engines.vllm.engine import VLLM, VLLMServer
+from repl_rl.engines.vllm.engine import VLLM
+from repl_rl.engines.vllm.server import VLLMServer
 from repl_rl.errors import ConfigError, RankError
 from repl_rl.progress import SILENT
 from repl_rl.records import Attempt, OutcomeKind, Problem, Scored, Split, Trajectory

@@ -2,7 +2,7 @@
 
     line(ids) -> inbox -> the thread: take orders, step -> SampledLine
 
-`VLLM` and `VLLMServer` are what the names `vllm` and `vllm-server` of `sampling.engine` stand for.
+`VLLM` is what `sampling.engine = "vllm"` stands for.
 Tokens only: knows no text, no kernel, no reward. Importing it loads neither torch nor vLLM.
 
 A line is a request of its own with all tokens of its trajectory: what vLLM has cached of them is
@@ -24,7 +24,6 @@ import threading
 from collections.abc import Callable, Sequence, Set
 from concurrent.futures import Future
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from repl_rl.config import Config
@@ -318,7 +317,7 @@ class VLLM(EngineKind):
     needs_one_process = True
 
     def check(self, config: Config) -> None:
-        _check_model(self, config)
+        check_model(self, config)
         if config.sampling.temperature == 0:
             raise ConfigError("sampling.temperature = 0 takes the engine 'hf', not 'vllm'")
         prepare()
@@ -336,34 +335,8 @@ class VLLM(EngineKind):
         )
 
 
-class VLLMServer(EngineKind):
-    """vLLM servers, to which weights are sent."""
-
-    name = "vllm-server"
-    most_forbidden = MOST_FORBIDDEN
-
-    def check(self, config: Config) -> None:
-        from repl_rl.engines.vllm.replica import check_settings
-
-        _check_model(self, config)
-        check_settings(config.sampling.servers, temperature=config.sampling.temperature)
-
-    def about(self, config: Config) -> str:
-        return ", ".join(config.sampling.servers)
-
-    def open(self, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
-        from repl_rl.engines.vllm.server import VLLMServerEngine
-
-        weights_dir = config.sampling.weights_dir
-        return VLLMServerEngine(
-            config.sampling.servers,
-            **common_options(config, loaded, row_tokens),
-            vocabulary=loaded.model.get_input_embeddings().num_embeddings,
-            weights_dir=None if weights_dir is None else Path(weights_dir),
-        )
-
-
-def _check_model(kind: EngineKind, config: Config) -> None:
+def check_model(kind: EngineKind, config: Config) -> None:
+    """Raise ConfigError if vLLM cannot serve the model of this config."""
     if config.model is None and config.preset == "starter":
         raise ConfigError(
             f"the starter's heads are too small for vLLM; give --model PATH, or use the engine "

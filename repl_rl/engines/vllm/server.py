@@ -24,17 +24,30 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence, Set
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 from safetensors.torch import save_file
 
 from repl_rl.base.concurrency import run_all
 from repl_rl.base.disk import explained
-from repl_rl.engines.base import SampledLine, Weights, check_request, fault_of_line, line_end
-from repl_rl.engines.vllm.engine import logit_bias
+from repl_rl.config import Config
+from repl_rl.engines.base import (
+    Engine,
+    EngineKind,
+    SampledLine,
+    Weights,
+    check_request,
+    fault_of_line,
+    line_end,
+)
+from repl_rl.engines.kinds import common_options
+from repl_rl.engines.vllm.engine import MOST_FORBIDDEN, check_model, logit_bias
 from repl_rl.engines.vllm.replica import Replica, Sampled, Unavailable, check_settings
 from repl_rl.errors import ConfigError, EngineError
+
+if TYPE_CHECKING:
+    from repl_rl.models.loading import LoadedModel
 
 T = TypeVar("T")
 
@@ -310,3 +323,26 @@ class _Homes:
 def _prefix_hashes(ids: Sequence[int]) -> accumulate[int]:
     """A hash of every prefix of `ids`, the shortest first."""
     return accumulate(ids, lambda before, token: hash((before, token)), initial=0)
+
+
+class VLLMServer(EngineKind):
+    """vLLM servers, to which weights are sent."""
+
+    name = "vllm-server"
+    most_forbidden = MOST_FORBIDDEN
+
+    def check(self, config: Config) -> None:
+        check_model(self, config)
+        check_settings(config.sampling.servers, temperature=config.sampling.temperature)
+
+    def about(self, config: Config) -> str:
+        return ", ".join(config.sampling.servers)
+
+    def open(self, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
+        weights_dir = config.sampling.weights_dir
+        return VLLMServerEngine(
+            config.sampling.servers,
+            **common_options(config, loaded, row_tokens),
+            vocabulary=loaded.model.get_input_embeddings().num_embeddings,
+            weights_dir=None if weights_dir is None else Path(weights_dir),
+        )
