@@ -134,11 +134,13 @@ async def perform(attack: Attack, kernel: CellKernel, names: dict[str, object]) 
         if end != "ok":
             return Outcome(f"{line!r}: {end}", end, said, False)
     # IPython limits no output: what nothing else ends goes on until it is interrupted.
-    is_endless = attack.ends == ("error:OutputLimit",) or not UNTIMELY.isdisjoint(attack.ends)
+    # Nor does a reply come before all that was printed.
+    is_flood = attack.ends == ("error:OutputLimit",)
+    is_endless = is_flood or not UNTIMELY.isdisjoint(attack.ends)
     end, said = await kernel.run(
         last,
         patience_s=INTERRUPT_S if is_endless else PATIENCE_S,
-        grace_s=GRACE_S if "killed" in attack.ends else PATIENCE_S,
+        grace_s=GRACE_S if is_flood or "killed" in attack.ends else PATIENCE_S,
     )
     return Outcome(None, end, said, False)
 
