@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
-from safetensors.torch import save_file
 
 from repl_rl.base.concurrency import run_all
 from repl_rl.base.disk import explained
@@ -276,6 +275,8 @@ def _make_folder(inside: Path | None) -> Path:
 
 def _write(weights: Weights, path: Path) -> None:
     """StorageError where the disk refuses."""
+    from safetensors.torch import save_file  # torch: this module is loaded where a plan is made
+
     # On the CPU one after another: merged ones are copies, for which a GPU may have no room.
     with explained(path):
         save_file({name: one.detach().cpu().contiguous() for name, one in weights}, path)
