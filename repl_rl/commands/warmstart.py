@@ -31,7 +31,7 @@ from repl_rl.rollout.sampler import Written
 from repl_rl.runs.folder import METRICS, check_output, last_checkpoint, new_run_path
 from repl_rl.runs.trajectory_file import FOLDER
 from repl_rl.tasks.base import demonstrable
-from repl_rl.training.lessons import Sources, adapted, check_sources
+from repl_rl.training.sources import Sources, adapted, check_sources
 from repl_rl.viewer.show.display import Screen
 
 

@@ -4,8 +4,6 @@
 
 Checks the sources before a model is loaded, runs and reads them, and leaves out held-out problems.
 Knows trajectories and where they come from. Does not know the update.
-
-`Sources` are decided before torch is loaded: --from, --whole -> Sources, a config with an adapter.
 """
 
 from __future__ import annotations
@@ -15,11 +13,10 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from repl_rl.base.concurrency import derive_seed
-from repl_rl.config import Config
 from repl_rl.errors import ConfigError
 from repl_rl.progress import Progress
 from repl_rl.records import Attempt, Problem, Scored, Split, StopReason, Trajectory
@@ -30,43 +27,9 @@ from repl_rl.runs import summary, trajectory_file
 from repl_rl.tasks.base import DemonstrableTask, Script, Task, make_prompt
 from repl_rl.tasks.data.task import DataTask
 from repl_rl.training.runtime import Runtime
+from repl_rl.training.sources import Sources
 from repl_rl.transcript.encoding import Encoding, prompt_ids
 from repl_rl.transcript.format import strip_line
-
-_LORA_RANK = 32
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """Sources of transcripts, beside the task's own scripts."""
-
-    written: tuple[Written, ...] = ()
-    runs: tuple[Path, ...] = ()
-    """Folders of runs and files of trajectories, of which the solved ones count."""
-
-
-def adapted(config: Config, *, is_whole: bool) -> Config:
-    """The config of a warm start: with an adapter, unless all weights are trained."""
-    if is_whole and config.lora.rank:
-        raise ConfigError(
-            f"--whole trains all weights, but lora.rank = {config.lora.rank}; give one of the two"
-        )
-    if is_whole or config.lora.rank:
-        return config
-    return replace(config, lora=replace(config.lora, rank=_LORA_RANK))
-
-
-def check_sources(plan: Plan, sources: Sources) -> None:
-    """ConfigError where there is nothing to show a model, before anything is loaded."""
-    asks = plan.warmstart.demonstrations
-    if asks and not isinstance(plan.task, DemonstrableTask):
-        raise ConfigError(
-            f"task {plan.task.name!r} has no demonstrate(); give transcripts of your own with "
-            f"--from FILE.repl, or solved ones of a run with --from RUN --solved"
-        )
-    if not (asks or sources.written or sources.runs):
-        raise ConfigError("warmstart.demonstrations = 0 and no --from: nothing to show the model")
-
 
 _MEASURED = ("eval", "before", "after")
 """Beginnings of the names of files that hold attempts at held-out problems."""

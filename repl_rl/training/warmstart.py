@@ -29,8 +29,9 @@ from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import LESSONS, RunFolder, WarmRecord, check_output, write_record
 from repl_rl.runs.sink import Sink
 from repl_rl.training.evaluate import NOT_MEASURED, HeldOut, Report, held_out_attempts
-from repl_rl.training.lessons import Gathering, Lessons, Sources, check_sources, name_held_out
+from repl_rl.training.lessons import Gathering, Lessons, name_held_out
 from repl_rl.training.runtime import estimate, open_runtime
+from repl_rl.training.sources import Sources, check_sources
 from repl_rl.training.train import end, say_runtime
 from repl_rl.update.sft import Reported, adamw, example_of, fit
 from repl_rl.update.trainer import largest_divisor

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from repl_rl import __version__
+from repl_rl.base.concurrency import received_signals
 from repl_rl.commands.options import before_libraries, say
 from repl_rl.config.resolve import resolve
 from repl_rl.errors import ConfigError
@@ -341,6 +342,7 @@ def test_a_polite_kill_goes_the_way_of_an_interrupt(call: Call) -> None:
         signal.raise_signal(signal.SIGTERM)
     finally:
         signal.signal(signal.SIGINT, before)
+        received_signals.clear()
     assert heard == [signal.SIGINT]
 
 

@@ -39,7 +39,8 @@ from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.folder import RunFolder, WarmRecord, write_record
 from repl_rl.runs.resume import begun, newest_run
 from repl_rl.runs.trajectory_file import append
-from repl_rl.training.lessons import Gathering, Sources, adapted, check_sources, name_held_out
+from repl_rl.training.lessons import Gathering, name_held_out
+from repl_rl.training.sources import Sources, adapted, check_sources
 from repl_rl.training.warmstart import _save
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import PYTHON

@@ -9,7 +9,7 @@ import pytest
 
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.errors import ConfigError
-from repl_rl.lm_eval.model import FORMS, answer_in, sampling_for, statement_in
+from repl_rl.lm_eval.words import FORMS, answer_in, sampling_for, statement_in
 
 OWN = SamplingConfig(max_tokens=512, temperature=0.7)
 
