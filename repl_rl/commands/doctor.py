@@ -24,8 +24,7 @@ from repl_rl.rollout.runner import kernel_pool
 from repl_rl.runs.folder import version_of
 from repl_sandbox.host.canary import PROBES
 from repl_sandbox.types import SandboxError
-from repl_sandbox.walls import confine
-from repl_sandbox.walls import confine as landlock
+from repl_sandbox.walls import confine, landlock
 from repl_sandbox.walls.isolation import Level, Walls
 
 _PACKAGES = ("torch", "transformers", "trl", "jupyter_client", "ipykernel", "sympy")

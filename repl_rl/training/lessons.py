@@ -22,8 +22,8 @@ from repl_rl.progress import Progress
 from repl_rl.records import Attempt, Problem, Scored, Split, StopReason, Trajectory
 from repl_rl.rollout.plan import Plan
 from repl_rl.rollout.sampler import ScriptSampler, Written, fixed_script
-from repl_rl.runs import folder as run_files
 from repl_rl.runs import summary, trajectory_file
+from repl_rl.runs.folder import files
 from repl_rl.tasks.base import DemonstrableTask, Script, Task, make_prompt
 from repl_rl.tasks.data.task import DataTask
 from repl_rl.training.runtime import Runtime
@@ -157,7 +157,7 @@ class Gathering:
     def _read(self, path: Path) -> None:
         """The solved trajectories of a run: as they stand, or run again in this model's tokens."""
         others = list[Scored]()
-        for scored in (one for file in run_files.files(path) for one in self._solved_in(file)):
+        for scored in (one for file in files(path) for one in self._solved_in(file)):
             if self._has_same_ids(scored):
                 self._lessons.add(str(path), [scored])
             else:

@@ -34,7 +34,13 @@ from repl_rl.base.terminal import one_row
 from repl_rl.config.describe import unknown
 from repl_rl.config.sections import GRPOConfig
 from repl_rl.credit import advantages, ledger
-from repl_rl.credit import advantages as importance
+from repl_rl.credit.advantages import (
+    divergence,
+    importance_metrics,
+    largest_gap,
+    line_ratios,
+    weigh_lines,
+)
 from repl_rl.credit.base import Credit
 from repl_rl.errors import ConfigError, DivergedError, RankError, StorageError
 from repl_rl.models.lora import inner_model
@@ -361,17 +367,15 @@ class LineGRPOTrainer(GRPOTrainer):
             if is_left_out:
                 weighed.append(row)
                 continue
-            ratios_L = importance.line_ratios(trajectory, trainer_T)
-            weighed.append(
-                importance.weigh_lines(trajectory, row, ratios_L, cap=cap, trainer_T=trainer_T)
-            )
+            ratios_L = line_ratios(trajectory, trainer_T)
+            weighed.append(weigh_lines(trajectory, row, ratios_L, cap=cap, trainer_T=trainer_T))
             ratios.extend(ratios_L)
-            gaps.append(importance.largest_gap(trajectory, trainer_T))
-            divergences.append(importance.divergence(trajectory, trainer_T))
+            gaps.append(largest_gap(trajectory, trainer_T))
+            divergences.append(divergence(trajectory, trainer_T))
         gather = self._ranks.gather
         ratios, gaps, divergences = gather(ratios), gather(gaps), gather(divergences)
         if ratios:
-            self._record(importance.importance_metrics(ratios, gaps, cap=cap))
+            self._record(importance_metrics(ratios, gaps, cap=cap))
             nats, counts = zip(*divergences, strict=True)
             self._record({"inf_kld": sum(nats) / sum(counts)})
         return weighed

@@ -21,8 +21,7 @@ from repl_rl.records import Origin, OutcomeKind, Scored, Trajectory
 from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.trajectory_file import append, read_trajectories
 from repl_sandbox.types import SandboxError
-from repl_sandbox.walls import confine
-from repl_sandbox.walls import isolation as bubblewrap
+from repl_sandbox.walls import bubblewrap, confine
 from tiny_model import save_tiny_model
 
 MakeTrajectory = Callable[..., Trajectory]

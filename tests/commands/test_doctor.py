@@ -4,9 +4,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from repl_rl.commands.cli import cli
-from repl_sandbox.walls import confine
-from repl_sandbox.walls import confine as landlock
-from repl_sandbox.walls import isolation as bubblewrap
+from repl_sandbox.walls import bubblewrap, confine, landlock
 
 pytestmark = pytest.mark.kernel
 PLAIN = ["--set", "sandbox.preload=[]"]

@@ -15,7 +15,7 @@ from recorded_run import plant
 from repl_rl.records import Origin, Scored
 from repl_rl.runs.folder import files
 from repl_rl.runs.trajectory_file import append
-from repl_rl.viewer.replay import jobs as many
+from repl_rl.viewer.replay import jobs
 
 pytestmark = [pytest.mark.slow, pytest.mark.kernel]
 
@@ -115,8 +115,8 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         pytest.fail("something was started")
 
-    monkeypatch.setattr(many, "pool_of", refuse)
-    monkeypatch.setattr(many, "open_scorer", refuse)
+    monkeypatch.setattr(jobs, "pool_of", refuse)
+    monkeypatch.setattr(jobs, "open_scorer", refuse)
 
 
 @pytest.mark.parametrize(

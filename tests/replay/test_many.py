@@ -19,7 +19,7 @@ from repl_rl.records import Origin, Problem, Scored, Trajectory, Verdict, Verdic
 from repl_rl.rollout.scoring import Judge, Scorer
 from repl_rl.runs.folder import make_origin
 from repl_rl.runs.trajectory_file import StoredTrajectory
-from repl_rl.viewer.replay import jobs as many
+from repl_rl.viewer.replay import jobs
 from repl_rl.viewer.replay.compare import Change
 from repl_rl.viewer.replay.execute import Rerun
 from repl_rl.viewer.replay.jobs import execute, rerun_rows, rescore, scenes
@@ -116,8 +116,8 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Use:
             )
 
         made = pool or Pool()
-        monkeypatch.setattr(many, "pool_of", lambda scene, *, standby=1: made)
-        monkeypatch.setattr(many, "open_scorer", open_scorer)
+        monkeypatch.setattr(jobs, "pool_of", lambda scene, *, standby=1: made)
+        monkeypatch.setattr(jobs, "open_scorer", open_scorer)
         return made
 
     return take
@@ -183,7 +183,7 @@ def test_few_trajectories_are_held_while_many_run_again(
 def test_few_trajectories_are_held_while_many_are_scored(
     use: Use, found: MakePlaces, screen: Screen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(many, "_SCORED_AT_ONCE", 3)
+    monkeypatch.setattr(jobs, "_SCORED_AT_ONCE", 3)
     wanted = found(24)
     before = held()
     peak: list[int] = []

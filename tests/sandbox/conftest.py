@@ -11,8 +11,7 @@ from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.host.supervisor import SupervisedKernel
 from repl_sandbox.jupyter.front_ends import LINES
 from repl_sandbox.types import Execution, Isolation, Limits
-from repl_sandbox.walls import confine
-from repl_sandbox.walls import isolation as bubblewrap
+from repl_sandbox.walls import bubblewrap, confine
 from repl_sandbox.walls.view import readable_paths
 
 # Short in CPU time, which a loaded machine does not stretch; long on the wall clock, which it does.

@@ -19,9 +19,7 @@ from repl_sandbox.host.supervisor import Process
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.jupyter.front_ends import LINES
 from repl_sandbox.types import Execution, Isolation, Limits, SandboxError, SettingError
-from repl_sandbox.walls import confine, seccomp
-from repl_sandbox.walls import confine as landlock
-from repl_sandbox.walls import isolation as bubblewrap
+from repl_sandbox.walls import bubblewrap, confine, landlock, seccomp
 from repl_sandbox.walls.confine import NUM_SLOTS, UidSlot
 from repl_sandbox.walls.isolation import Level, Walls
 

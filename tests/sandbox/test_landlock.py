@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from repl_sandbox.walls import confine as landlock
+from repl_sandbox.walls import landlock
 
 DEADLINE_S = 60
 EVERYWHERE = ("inside", "outside")

@@ -15,8 +15,7 @@ from repl_rl.records import OutcomeKind
 from repl_rl.transcript.outcomes import executed_kind
 from repl_sandbox.statements import Compiler
 from repl_sandbox.types import ExecStatus, Execution
-from repl_sandbox.walls import confine
-from repl_sandbox.walls import isolation as bubblewrap
+from repl_sandbox.walls import bubblewrap, confine
 from repl_sandbox.walls.view import readable_paths
 from shared_work import once, shared_folder
 

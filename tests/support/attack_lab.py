@@ -20,7 +20,7 @@ from attacks import ATTACKS, NUMBERS, Attack
 from nobody import become
 from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Execution, Isolation, Limits
-from repl_sandbox.walls import isolation as bubblewrap
+from repl_sandbox.walls import bubblewrap
 
 # Short in CPU time, which a loaded machine does not stretch; long on the wall clock, which it does.
 LIMITS = Limits(line_cpu_s=0.4, line_wall_s=6.0, grace_s=1.0, memory_mib=256)

@@ -36,7 +36,7 @@ from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.jupyter.front_ends import address
 from repl_sandbox.sockets import SHELL, socket_path
 from repl_sandbox.types import Isolation
-from repl_sandbox.walls import isolation as bubblewrap
+from repl_sandbox.walls import bubblewrap
 
 AT_ONCE = 4
 INTERRUPT_S, GRACE_S, PATIENCE_S = 3.0, 1.0, 60.0

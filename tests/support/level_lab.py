@@ -16,7 +16,7 @@ from level_corpus import CORPUS, OUTSIDE
 from nobody import become
 from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import Isolation, Limits
-from repl_sandbox.walls import isolation as bubblewrap
+from repl_sandbox.walls import bubblewrap
 
 AT_ONCE = 4
 # A busy machine must not decide what a line does.

@@ -27,7 +27,7 @@ from repl_sandbox.host.front_end import FrontEnd, Provision
 from repl_sandbox.host.started_kernel import OrderedKernel, StartedKernel, remove_folder
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.types import Isolation, Limits, SandboxError, SettingError
-from repl_sandbox.walls import isolation as bubblewrap
+from repl_sandbox.walls import bubblewrap
 from repl_sandbox.walls.confine import UidSlot
 from repl_sandbox.walls.isolation import ESCAPE, Level, Walls, find_options
 from repl_sandbox.walls.view import as_mounts, package_folders
