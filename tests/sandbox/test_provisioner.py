@@ -151,12 +151,14 @@ def test_a_kernel_that_died_is_seen_dead() -> None:
 def test_a_shut_down_leaves_neither_process_nor_file() -> None:
     async def use(
         manager: AsyncKernelManager, _client: AsyncKernelClient
-    ) -> tuple[Path, list[psutil.Process]]:
-        launched = psutil.Process(manager.provisioner.pid)
-        return Path(manager.ip).parent, [launched, *launched.children(recursive=True)]
+    ) -> tuple[list[Path], list[psutil.Process]]:
+        link = manager.provisioner._link
+        server = psutil.Process(link._process.pid)
+        folders = [Path(manager.ip).parent, link.runtime]
+        return folders, [server, *server.children(recursive=True)]
 
-    folder, processes = run_with_kernel(use)
-    assert not folder.exists()
+    folders, processes = run_with_kernel(use)
+    assert [folder for folder in folders if folder.exists()] == []
     assert psutil.wait_procs(processes, timeout=TIMEOUT_S)[1] == []
 
 
@@ -164,17 +166,18 @@ def test_a_client_that_is_killed_leaves_neither_process_nor_file() -> None:
     starter = (
         "import os; from jupyter_client.manager import KernelManager\n"
         f"manager = KernelManager(kernel_name={NAME!r}); manager.start_kernel()\n"
-        "print(manager.provisioner.pid, manager.ip, flush=True); os.kill(os.getpid(), 9)\n"
+        "link = manager.provisioner._link\n"
+        "print(link._process.pid, link.runtime, flush=True); os.kill(os.getpid(), 9)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", starter], capture_output=True, text=True, timeout=60, check=False
     )
-    pid, address = done.stdout.split()
+    pid, runtime = done.stdout.split()
     deadline = time.monotonic() + TIMEOUT_S
     while psutil.pid_exists(int(pid)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not psutil.pid_exists(int(pid))
-    assert not Path(address).parent.exists()
+    assert not Path(runtime).exists()
 
 
 def test_a_start_that_fails_leaves_no_process(tmp_path: Path) -> None:

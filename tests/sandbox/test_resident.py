@@ -23,7 +23,7 @@ from jupyter_kernels import TIMEOUT_S, Session, session
 from repl_sandbox.host.fork_server_client import ForkServerClient
 from repl_sandbox.jupyter.configuration import Configuration, add_options, configuration_of
 from repl_sandbox.jupyter.resident_client import connect, resident_kernel
-from repl_sandbox.jupyter.serve import serve
+from repl_sandbox.jupyter.serve import read_request, serve
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.types import Isolation
 
@@ -72,8 +72,8 @@ def server(place: Path) -> Iterator[Server]:
 
 
 def is_resident(one: Session) -> bool:
-    """Return whether a kernel's command asked a server for it, rather than started one."""
-    return psutil.Process(one.manager.provisioner.pid).children() == []
+    """Return whether a kernel is of the server that stays, and not of one of its own."""
+    return one.manager.provisioner._resident is not None
 
 
 def first_rows(process: subprocess.Popen[str]) -> list[str]:
@@ -299,7 +299,8 @@ def test_systemd_may_open_the_socket(place: Path, program: list[str], exit_code:
 )
 def test_more_may_be_preloaded_than_was_asked_for(wanted: Configuration, covered: bool) -> None:
     assert Configuration(preload=("sympy", "pandas")).covers(wanted) is covered
-    assert Configuration.from_json(json.dumps(asdict(wanted))) == wanted
+    request = json.dumps({"configuration": asdict(wanted), "key": "k"}).encode()
+    assert read_request(request).configuration == wanted
 
 
 def test_what_a_command_is_not_told_is_as_the_kernelspec_has_it() -> None:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Self
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from repl_sandbox.types import PERSON_CPU_S, Isolation, Limits
 
@@ -39,11 +37,6 @@ class Configuration:
     kernel_cpu_s: int = PERSON_CPU_S
     max_output_chars: int = 1 << 20
     """Most characters of one line's output. Cells print as much as they like."""
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read the fields from JSON. Raises ValueError for anything else."""
-        return msgspec.json.decode(text, type=cls)
 
     def covers(self, other: Configuration) -> bool:
         """Return whether these kernels can stand in for those of `other`: more may be preloaded."""

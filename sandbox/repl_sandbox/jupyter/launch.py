@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -34,7 +34,6 @@ from repl_sandbox.types import SandboxError
 Port = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
 COPIED_BYTES = 1 << 16
 LOOK_AGAIN_MS = 1000
-STDERR = 2
 
 
 class Connection(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,9 +121,7 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
             one.shutdown(socket.SHUT_RDWR)
 
 
-def run(
-    connection: Connection, configuration: Configuration, *, on_start: Callable[[], None]
-) -> None:
+def run(connection: Connection, configuration: Configuration) -> None:
     """Be the kernel of this connection until it ends. Raises SandboxError if there is none."""
     parent = os.getppid()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
@@ -133,20 +130,9 @@ def run(
     with _kernel(configuration, connection.key.encode()) as started:
         signal.signal(signal.SIGINT, lambda *_: started.send_signal(signal.SIGINT))
         relay.join(started)
-        on_start()
         while not started.has_ended(within_ms=LOOK_AGAIN_MS):
             if os.getppid() != parent and "JPY_PARENT_PID" in os.environ:
-                _remove_files(connection)
                 break
-
-
-def _remove_files(connection: Connection) -> None:
-    """Remove the sockets that a dead client has left, and their folder if it held nothing else."""
-    if connection.transport == "ipc":
-        with suppress(OSError):
-            for name in PORTS:
-                Path(f"{connection.ip}-{getattr(connection, name)}").unlink(missing_ok=True)
-            Path(connection.ip).parent.rmdir()
 
 
 @contextmanager
@@ -185,14 +171,11 @@ def read_connection(file: Path) -> Connection:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit codes: 0 the kernel has ended, 2 there was none."""
     options = _parser().parse_args(arguments)
-    with open(options.report, "w", closefd=options.report != STDERR) as report:
-        try:
-            connection = read_connection(options.file)
-            configuration = options.configuration or configuration_of(options)
-            run(connection, configuration, on_start=report.close)
-        except (ValueError, OSError, SandboxError) as error:
-            print(error, file=sys.stderr if report.closed else report)
-            return 2
+    try:
+        run(read_connection(options.file), configuration_of(options))
+    except (ValueError, OSError, SandboxError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
     return 0
 
 
@@ -201,16 +184,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-f", dest="file", type=Path, required=True, help="connection file")
     parser.add_argument("--lines", action="store_true", help="the classic REPL, line by line")
     add_options(parser)
-    parser.add_argument(
-        "--configuration", type=Configuration.from_json, help="all settings as JSON, for a program"
-    )
-    parser.add_argument(
-        "--report",
-        type=int,
-        metavar="FD",
-        default=STDERR,
-        help="where to say why there is no kernel; closed as soon as there is one",
-    )
     return parser
 
 

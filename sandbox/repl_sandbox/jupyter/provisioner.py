@@ -1,35 +1,43 @@
 """Sealed kernels for any client that uses jupyter_client: consoles, notebooks, nbclient, papermill.
 
-KernelManager -> ReplProvisioner -> the command `repl_sandbox.jupyter.launch` -> one kernel
+KernelManager -> ReplProvisioner -> the resident server or a fork server of its own -> one kernel
 
-The kernelspecs `repl-rl` and `repl-rl-lines` choose it. It is jupyter_client's own provisioner of
-processes, and gives the command what the kernelspec's `config` says. Knows jupyter_client's
-protocol of provisioners. Does not know how a kernel is made, nor who asks.
+The kernelspecs `repl-rl` and `repl-rl-lines` choose it. It orders the kernel from this process: the
+command (`repl_sandbox.jupyter.launch`) is a Python to start, and copies every message. Lines and
+cells have no deadline: a person interrupts them. Knows jupyter_client's protocol of provisioners.
+Does not know who asks.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import sys
+import signal
+from contextlib import ExitStack, suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import traitlets
-from jupyter_client.provisioning import LocalProvisioner
+from jupyter_client.provisioning import KernelProvisionerBase
 
-from repl_sandbox.host.fork_server_client import make_runtime_folder
-from repl_sandbox.host.started_kernel import remove_folder
+from repl_sandbox.host.started_kernel import StartedKernel, remove_folder
 from repl_sandbox.jupyter.configuration import Configuration
-from repl_sandbox.types import Isolation, SandboxError
+from repl_sandbox.jupyter.front_ends import address
+from repl_sandbox.jupyter.resident_client import KERNEL_TIMEOUT_S, resident_kernel
+from repl_sandbox.types import Isolation
+
+if TYPE_CHECKING:
+    from repl_sandbox.host.fork_server_client import ForkServerClient
 
 USUAL = Configuration()
+POLL_S = 0.01
+END_TIMEOUT_S = 5.0
 
 
-class ReplProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_client is untyped here
-    """Owner of the process of one kernel. Its traits are the fields of `Configuration`."""
+class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_client is untyped here
+    """Owner of one kernel. Its traits are the fields of `Configuration`."""
 
     lines = traitlets.Bool(USUAL.lines).tag(config=True)
     isolation = traitlets.Enum(list(map(str, Isolation)), default_value=str(USUAL.isolation)).tag(
@@ -44,43 +52,102 @@ class ReplProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_client
     kernel_cpu_s = traitlets.Int(USUAL.kernel_cpu_s).tag(config=True)
     max_output_chars = traitlets.Int(USUAL.max_output_chars).tag(config=True)
 
+    _started: StartedKernel | None = None
+    _resident: ExitStack | None = None
+    """The connection to the resident server that holds the kernel."""
+    _link: ForkServerClient | None = None
+    """The fork server of its own, where there is no resident one with such kernels."""
     _folder: Path | None = None
+    """Folder by which clients know the kernel's sockets: the first one's, also after a restart."""
+
+    @property
+    def has_process(self) -> bool:
+        return self._started is not None
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
+        """Make the kernel here, because the connection file must name its sockets."""
         manager = self.parent
         assert manager is not None, "a provisioner belongs to a KernelManager"
-        if self._folder is None:
-            # Files of this user: whoever is on the machine can connect to a port.
-            self._folder = make_runtime_folder()
-            manager.transport, manager.ip = "ipc", str(self._folder / "s")
-        launch: dict[str, Any] = await super().pre_launch(**kwargs)
-        settings = {field.name: getattr(self, field.name) for field in fields(Configuration)}
-        command = [sys.executable, "-m", "repl_sandbox.jupyter.launch"]
-        command += ["-f", manager.connection_file, "--configuration", json.dumps(settings)]
-        return launch | {"cmd": command}
+        try:
+            await self._end()
+            self._started = await self._start(manager.session.key)
+            if self._folder is None:
+                self._folder = self._started.folder
+            else:
+                self._folder.symlink_to(self._started.folder)
+        except BaseException:
+            # Nobody calls `cleanup` after a start that failed.
+            await self.cleanup()
+            raise
+        for name, value in address(self._folder).items():
+            setattr(manager, name, value)
+        manager.write_connection_file()
+        self.connection_info = manager.get_connection_info()
+        return dict(await super().pre_launch(cmd=[], **kwargs))
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
-        """Return how to reach the kernel once it is there. SandboxError if there is none."""
-        reader, writer = os.pipe()
-        with os.fdopen(reader) as report:
-            try:
-                command = [*cmd, "--report", str(writer)]
-                connection = await super().launch_kernel(command, **kwargs, pass_fds=[writer])
-            finally:
-                os.close(writer)
-            try:
-                if error := await asyncio.to_thread(report.read):
-                    raise SandboxError(error.strip())
-            except BaseException:
-                # Nobody calls `cleanup` after a start that failed.
-                await self.kill()
-                await self.wait()
-                await self.cleanup()
-                raise
-        return connection
+        """Return how to reach the kernel, which runs already."""
+        return self.connection_info
+
+    async def poll(self) -> int | None:
+        """Return None while it lives, then 0: its exit code cannot be known."""
+        return 0 if self._started is None or self._started.has_ended() else None
+
+    async def wait(self) -> int | None:
+        # Not an Event: the loop that could watch the pidfd may not be this one.
+        while await self.poll() is None:  # noqa: ASYNC110
+            await asyncio.sleep(POLL_S)
+        return 0
+
+    async def send_signal(self, signum: int) -> None:
+        if self._started is not None:
+            self._started.send_signal(signal.Signals(signum))
+
+    async def kill(self, restart: bool = False) -> None:
+        await self.send_signal(signal.SIGKILL)
+
+    async def terminate(self, restart: bool = False) -> None:
+        # The first process of a namespace ignores SIGTERM.
+        await self.kill(restart=restart)
 
     async def cleanup(self, restart: bool = False) -> None:
-        await super().cleanup(restart=restart)
-        if self._folder is not None and not restart:
-            remove_folder(self._folder)
-            self._folder = None
+        if restart:
+            return
+        await self._end()
+        self._folder = None
+        link, self._link = self._link, None
+        if link is not None:
+            await link.aclose()
+
+    async def _start(self, key: bytes) -> StartedKernel:
+        """Kernel whose messages `key` signs. SandboxError if there is none."""
+        settings = {field.name: getattr(self, field.name) for field in fields(Configuration)}
+        configuration = msgspec.convert(settings, Configuration)
+        resident = ExitStack()
+        asked = resident_kernel(configuration, key)
+        if started := await asyncio.to_thread(resident.enter_context, asked):
+            self._resident = resident
+            return started
+        if self._link is None:
+            self._link = await configuration.start_server()
+        return await self._link.console(key=key, timeout_s=KERNEL_TIMEOUT_S)
+
+    async def _end(self) -> None:
+        """End the kernel, and wait until its folder is gone: the next one takes its names."""
+        started, self._started = self._started, None
+        if started is None:
+            return
+        started.send_signal(signal.SIGKILL)
+        await asyncio.to_thread(started.has_ended, within_ms=1000 * END_TIMEOUT_S)
+        os.close(started.pidfd)
+        if self._folder is not None and self._folder.is_symlink():
+            self._folder.unlink()
+        if self._resident is None:
+            remove_folder(started.folder)
+            return
+        self._resident.close()
+        self._resident = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_TIMEOUT_S):
+                while started.folder.exists():  # noqa: ASYNC110  # the server removes it
+                    await asyncio.sleep(POLL_S)
