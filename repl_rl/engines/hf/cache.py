@@ -70,6 +70,9 @@ class KeyLayer(CacheLayerMixin):
     def get_max_length(self) -> int:
         return self._cache.capacity
 
+    get_max_cache_shape = get_max_length
+    """The name in transformers 5.10, the oldest that is taken."""
+
 
 class KeyCache(Cache):
     """All layers' keys and values, in `dtype`.
