@@ -1,19 +1,15 @@
-"""Adapters, and weights that leave the trainer with adapters merged.
+"""Adapters: low-rank updates (LoRA, arXiv:2106.09685) beside weights that stay as they are.
 
     [lora] or a folder, a model without memory -> Adapter -> the model, wrapped
 
 Knows peft and names of layers. Does not know tokenizers, engines or training. Imported where there
 is an adapter: peft takes seconds.
-
-Adapters are low-rank updates (LoRA, arXiv:2106.09685) beside weights that stay as they are. Weights
-leave under the names of their checkpoint: `named_weights` is the one place that walks parameters
-for a server's file, an engine in this process or a merged model.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -231,60 +227,3 @@ def _is_named(layer: str, name: str) -> bool:
 
 def _last(layers: Any) -> str:
     return ", ".join(sorted({layer.rpartition(".")[2] for layer in layers}))
-
-
-_BASE = ".base_layer."
-"""Name under which peft puts the layer that it wraps."""
-
-
-def is_adapted(model: Any) -> bool:  # Any: a PreTrainedModel, or peft's wrapper of one
-    """Say whether the model is wrapped by peft."""
-    return hasattr(model, "get_base_model")
-
-
-def inner_model(model: Any) -> Any:  # Any: a PreTrainedModel, or peft's wrapper of one
-    """The PreTrainedModel itself."""
-    return model.get_base_model() if is_adapted(model) else model
-
-
-def named_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Names and tensors in the model's own order, an adapter added to what it is for.
-
-    The model stays as it is, bit by bit: sums are new tensors, made when they are asked for. Added
-    and taken away in place, bfloat16 weights would drift. Without an adapter these are
-    `model.named_parameters()`.
-    """
-    if not is_adapted(model):
-        yield from model.named_parameters()
-        return
-
-    model = model.get_base_model()
-    layers = tuned_layers(model)
-    parameters = [pair for layer in layers.values() for pair in layer.named_parameters()]
-    own = {id(one) for name, one in parameters if not name.startswith(_BASE.removeprefix("."))}
-    for name, parameter in model.named_parameters():
-        if id(parameter) in own:
-            continue
-        layer, _, leaf = name.rpartition(_BASE)
-        if layer not in layers:
-            yield name, parameter
-        else:
-            merged = _merged(layers[layer], parameter) if leaf == "weight" else parameter
-            yield f"{layer}.{leaf}", merged
-
-
-@torch.no_grad()
-def _merged(layer: Any, weight: torch.Tensor) -> torch.Tensor:
-    """A copy of the weight of a LoraLayer with its active adapters, added in float32."""
-    total = weight.float()
-    for adapter in layer.active_adapters:
-        total = total + layer.get_delta_weight(adapter).float()
-    return total.to(weight.dtype)
-
-
-def save_merged(model: Any, path: Path) -> None:
-    """Write an adapted model as a plain transformers model, which knows of no adapter."""
-    base = model.get_base_model()
-    state = base.state_dict()
-    buffers = {name: one for name, one in base.named_buffers() if name in state}
-    base.save_pretrained(path, state_dict={**dict(named_weights(model)), **buffers})

@@ -28,8 +28,8 @@ from repl_rl.config.sections import ReportConfig
 from repl_rl.engines.memory import shortage_explained
 from repl_rl.errors import ConfigError, ReplRLError, StorageError
 from repl_rl.models.loading import load_model, pick_device, why_no_pickle
-from repl_rl.models.lora import is_adapted
 from repl_rl.models.precision import Precision, precision
+from repl_rl.models.weights import is_adapted
 from repl_rl.progress import SILENT, Progress
 from repl_rl.records import Attempt, Origin
 from repl_rl.rollout.plan import Plan

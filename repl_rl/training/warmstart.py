@@ -21,8 +21,8 @@ from repl_rl.base.concurrency import Interrupts, derive_seed
 from repl_rl.base.plugins import resolve_model
 from repl_rl.engines.memory import shortage_explained
 from repl_rl.models.loading import LoadedModel, pick_device
-from repl_rl.models.lora import is_adapted
 from repl_rl.models.precision import is_fast_in_bfloat16, precision
+from repl_rl.models.weights import is_adapted
 from repl_rl.progress import Progress
 from repl_rl.records import Scored
 from repl_rl.rollout.plan import Plan

@@ -43,7 +43,7 @@ from repl_rl.credit.advantages import (
 )
 from repl_rl.credit.base import Credit
 from repl_rl.errors import ConfigError, DivergedError, RankError, StorageError
-from repl_rl.models.lora import inner_model
+from repl_rl.models.weights import inner_model
 from repl_rl.records import Scored
 from repl_rl.runs.folder import COMPLETE, numbered_checkpoints
 from repl_rl.update.forward import (

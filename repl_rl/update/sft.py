@@ -23,7 +23,7 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from repl_rl.errors import DivergedError
 from repl_rl.models.loading import keep_freed_memory
-from repl_rl.models.lora import inner_model
+from repl_rl.models.weights import inner_model
 from repl_rl.progress import Update
 from repl_rl.records import Trajectory
 from repl_rl.update.forward import as_tree, head_on_labels, takes_trees

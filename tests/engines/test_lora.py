@@ -27,8 +27,9 @@ from repl_rl.models.loading import (
     read_files,
     to_train,
 )
-from repl_rl.models.lora import named_weights, save_merged, tuned_layers
+from repl_rl.models.lora import tuned_layers
 from repl_rl.models.precision import Precision
+from repl_rl.models.weights import named_weights, save_merged
 from repl_rl.training.runtime import sync
 from tiny_model import save_tiny_model
 

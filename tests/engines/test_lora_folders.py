@@ -19,8 +19,8 @@ from repl_rl.config import Config
 from repl_rl.config.sections import LoraConfig
 from repl_rl.errors import ConfigError
 from repl_rl.models.loading import LoadedModel, load_model, load_weights, read_files, to_train
-from repl_rl.models.lora import save_merged
 from repl_rl.models.precision import Precision
+from repl_rl.models.weights import save_merged
 from tiny_model import save_tiny_model
 
 pytestmark = pytest.mark.slow

@@ -14,8 +14,8 @@ from repl_rl.config.sections import LoraConfig
 from repl_rl.credit.advantages import load_credit
 from repl_rl.engines.kinds import HF
 from repl_rl.models.loading import load_weights, read_files, to_train
-from repl_rl.models.lora import save_merged
 from repl_rl.models.precision import precision
+from repl_rl.models.weights import save_merged
 from repl_rl.records import Scored
 from repl_rl.update.trainer import make_trainer
 from trainer_kit import Catch, Step, Tensors, byte_tokenizer, config_of, difference, take_step

@@ -20,8 +20,8 @@ from repl_rl.config.resolve import resolve
 from repl_rl.config.sections import LoraConfig, SamplingConfig
 from repl_rl.errors import ConfigError
 from repl_rl.models.loading import load_model
-from repl_rl.models.lora import named_weights
 from repl_rl.models.precision import Precision
+from repl_rl.models.weights import named_weights
 from repl_rl.records import (
     Attempt,
     OutcomeKind,

@@ -22,8 +22,8 @@ import torch
 from repl_rl.engines.hf.attention import register
 from repl_rl.engines.hf.cache import COLUMNS, CacheRow, Prompts, up_to_multiple
 from repl_rl.engines.hf.fixed_step import NAME, Draw, FixedStep, Read, Shape, StepCache, attend
-from repl_rl.models.lora import inner_model, named_weights
 from repl_rl.models.policy import Policy
+from repl_rl.models.weights import inner_model, named_weights
 
 
 class Shadow:
