@@ -20,8 +20,9 @@ from nbclient import NotebookClient
 
 from repl_rl.runs.folder import files
 from repl_rl.runs.trajectory_file import Selection, StoredTrajectory, places, select
+from repl_rl.viewer.replay.annotated import annotate
 from repl_rl.viewer.replay.jobs import execute
-from repl_rl.viewer.replay.notebook import annotate, to_notebook
+from repl_rl.viewer.replay.notebook import to_notebook
 from repl_rl.viewer.replay.scene import make_scene
 from repl_rl.viewer.show.display import Screen
 

@@ -31,7 +31,7 @@ from repl_rl.rollout.prefixes import attempts_around, check_asked
 from repl_rl.runs.folder import RunPart, part_of
 from repl_rl.runs.trajectory_file import StoredTrajectory, places
 from repl_rl.tasks.base import make_prompt
-from repl_rl.viewer.replay.notebook import annotate
+from repl_rl.viewer.replay.annotated import annotate
 from repl_rl.viewer.replay.scene import config_of, refuse_foreign_code
 from repl_rl.viewer.show.display import Screen, worth_table
 

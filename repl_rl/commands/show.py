@@ -15,8 +15,8 @@ from repl_rl.commands import options as shared
 from repl_rl.credit.trees.edges import branching_groups, tree_table
 from repl_rl.runs.folder import RunPart, graded_otherwise
 from repl_rl.runs.trajectory_file import Selection
+from repl_rl.viewer.replay.annotated import read
 from repl_rl.viewer.replay.jobs import ReplayRequest
-from repl_rl.viewer.replay.notebook import read
 from repl_rl.viewer.replay.scene import find_decode
 from repl_rl.viewer.show.display import Screen
 

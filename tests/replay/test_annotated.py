@@ -15,7 +15,7 @@ from repl_rl.credit.advantages import advantage_rows, load_credit
 from repl_rl.errors import ConfigError
 from repl_rl.records import Branch, Line, LineOutcome, Origin, OutcomeKind, Scored, Trajectory
 from repl_rl.runs.trajectory_file import StoredTrajectory, append, places
-from repl_rl.viewer.replay.notebook import Annotated, annotate, read
+from repl_rl.viewer.replay.annotated import Annotated, annotate, read
 
 OK, ERROR = OutcomeKind.OK_SILENT, OutcomeKind.NAME_ERROR
 BYTES = Origin(config="", setup=(), tokenizer=None, isolation="", versions={})

@@ -15,7 +15,7 @@ from repl_rl.config.sections import GRPOConfig
 from repl_rl.errors import ConfigError
 from repl_rl.records import OutcomeKind, Scored, Trajectory
 from repl_rl.runs.trajectory_file import Selection, append, places, read_trajectories, select
-from repl_rl.viewer.replay.notebook import annotate
+from repl_rl.viewer.replay.annotated import annotate
 from trajectory_kit import FULL, HERE, ROW, THERE, full_with, row, titles
 
 # What is written is read

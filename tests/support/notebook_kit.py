@@ -8,7 +8,8 @@ from typing import Any
 from repl_rl.credit.ledger import ledgers
 from repl_rl.records import OutcomeKind, Problem, Reward, Scored, Trajectory, Verdict
 from repl_rl.transcript.format import SUBMIT_STUB
-from repl_rl.viewer.replay.notebook import Annotated, to_notebook
+from repl_rl.viewer.replay.annotated import Annotated
+from repl_rl.viewer.replay.notebook import to_notebook
 
 SETUP = ("from sympy import *", "x = symbols('x')", SUBMIT_STUB)
 HOSTILE = (

@@ -26,7 +26,7 @@ from repl_rl.records import (
     VerdictKind,
 )
 from repl_rl.viewer.page.writer import write_page
-from repl_rl.viewer.replay.notebook import Annotated
+from repl_rl.viewer.replay.annotated import Annotated
 
 FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),

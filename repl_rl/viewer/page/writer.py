@@ -25,7 +25,7 @@ from typing import Any, TextIO
 from repl_rl.credit.ledger import Entry
 from repl_rl.records import OutcomeKind, VerdictKind
 from repl_rl.transcript.format import spans
-from repl_rl.viewer.replay.notebook import Annotated
+from repl_rl.viewer.replay.annotated import Annotated
 from repl_rl.viewer.replay.scene import whole_file
 from repl_rl.viewer.show.marked import kind_words, span_texts
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from repl_rl.errors import ConfigError
 from repl_rl.runs.trajectory_file import StoredTrajectory
+from repl_rl.viewer.replay.annotated import read
 from repl_rl.viewer.replay.execute import compare, reasons
 from repl_rl.viewer.replay.live import Live, pool_of
-from repl_rl.viewer.replay.notebook import read
 from repl_rl.viewer.replay.scene import Scene, other_walls
 from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.host.supervisor import SupervisedKernel

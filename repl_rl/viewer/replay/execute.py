@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from repl_rl.records import Line, LineOutcome, OutcomeKind, Scored
 from repl_rl.rollout.prefixes import kernel_sources, naming_lines, volatile_lines
 from repl_rl.runs.trajectory_file import StoredTrajectory
+from repl_rl.viewer.replay.annotated import read
 from repl_rl.viewer.replay.compare import Cause, OutcomeDifference, difference
 from repl_rl.viewer.replay.live import Live, LiveLine
-from repl_rl.viewer.replay.notebook import read
 from repl_rl.viewer.replay.scene import Scene
 from repl_sandbox.render import number_addresses
 from repl_sandbox.types import KernelSource

@@ -35,11 +35,11 @@ from repl_rl.runs.trajectory_file import (
 )
 from repl_rl.viewer.page.writer import SUFFIXES as PAGES
 from repl_rl.viewer.page.writer import write_page
+from repl_rl.viewer.replay.annotated import Annotated, annotate, read
 from repl_rl.viewer.replay.branch import ScoringPolicy
 from repl_rl.viewer.replay.compare import Cause, Change, Judgement, unified
 from repl_rl.viewer.replay.execute import Mismatch, Rerun, rerun
 from repl_rl.viewer.replay.live import pool_of
-from repl_rl.viewer.replay.notebook import Annotated, annotate, read
 from repl_rl.viewer.replay.scene import (
     Scene,
     check_apart,

@@ -1,13 +1,9 @@
-"""A trajectory with all that views need, and as a Jupyter notebook.
+"""A trajectory as a Jupyter notebook: a cell a statement, with its outputs and its numbers.
 
     Annotated, setup sources -> notebook -> any Jupyter client, on the kernel `repl-rl`
 
 Its outputs have the shape in which that kernel sends them, so a notebook that was run again can be
 compared with what was recorded. Knows nbformat and records. Does not know kernels or runs.
-
-`Annotated` is one trajectory with all that is known about its tokens and lines:
-
-    StoredTrajectory, its siblings, a vocabulary, a model -> Annotated
 """
 
 from __future__ import annotations
@@ -15,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,188 +19,16 @@ from typing import Any
 import nbformat
 from nbformat import v4
 
-from repl_rl.config.sections import GRPOConfig, Scale
-from repl_rl.credit.advantages import advantage_rows, batch_scale, load_credit
-from repl_rl.credit.ledger import Entry, Ledger, ledgers
-from repl_rl.credit.trees.edges import Edge, tree_edges
-from repl_rl.errors import ConfigError
-from repl_rl.records import LineOutcome, OutcomeKind, Reward, Scored, Trajectory
-from repl_rl.rollout.builder import fault
-from repl_rl.runs.trajectory_file import StoredTrajectory, changed, places
+from repl_rl.credit.ledger import Entry
+from repl_rl.records import LineOutcome, OutcomeKind, Trajectory
 from repl_rl.transcript.format import SUBMIT, is_comment, spans, strip_line
-from repl_rl.transcript.tokens import Decode
-from repl_rl.viewer.replay.scene import find_decode, token_texts, whole_file
+from repl_rl.viewer.replay.annotated import Annotated
+from repl_rl.viewer.replay.scene import whole_file
 from repl_rl.viewer.show.marked import verdict_words
 from repl_sandbox.guest.repl import DUMMY_BASE
 from repl_sandbox.render import clean
 
-Score = Callable[[Trajectory], tuple[float, ...]]
-"""Log-probabilities [T] of a completion by a model, nats."""
-
-_MAX_ID = (1 << 31) - 1
-_MAX_REWARD = 1e100
-"""Its square, which a standard deviation needs, still fits into a float."""
-
 # T completion tokens, L lines
-
-_Member = tuple[Ledger, tuple[Edge, ...], str | None]
-"""The parts that depend on the whole group of a trajectory: see `Annotated`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Annotated:
-    """Everything that a token view, a page or a notebook shows of one trajectory."""
-
-    id: str
-    """`FILE:NUMBER`, such as `step-000012:5`: its file's stem and its place in it, from 1."""
-    ledger: Ledger
-    """The trajectory, its rewards and its verdict (`ledger.scored`); reward, advantage of each
-    token, and share of the group's gradient by line (`ledger.entries`, [L])."""
-    siblings: tuple[str, ...]
-    """Ids of its group in the file, its own among them, in order."""
-    edges: tuple[Edge, ...] = ()  # [E]
-    """Edges of its own lines, where its group branches."""
-    left: str | None = None
-    """Id of the one that it begins as, where its file has it."""
-    token_texts: tuple[str, ...] | None = None  # [T]
-    """Text that each token of the completion adds; None where no vocabulary is at hand. A token
-    that ends inside a character adds nothing, the one that completes it adds it whole."""
-    trainer_logprobs: tuple[float, ...] | None = None  # [T]
-    """From one forward of a model over the whole sequence, nats; None where no model is given."""
-
-
-def read(stored: StoredTrajectory) -> Scored:
-    """Read a record. Raises ConfigError where its lists do not agree."""
-    scored = stored.read()
-    _refuse(stored, fault(scored.trajectory) or _fault(scored))
-    return scored
-
-
-def _refuse(stored: StoredTrajectory, problem: str | None) -> None:
-    if problem is not None:
-        raise ConfigError(f"{stored.id} of {stored.path} is a trajectory with {problem}")
-
-
-def _fault(scored: Scored) -> str | None:
-    """Return the fault of a record beside its spans; None for one that repl-rl can have written."""
-    trajectory, num_rewards = scored.trajectory, len(scored.reward.line_rewards)
-    lines, ids = trajectory.lines, (*trajectory.prompt_ids, *trajectory.completion_ids)
-    if not trajectory.prompt_ids:
-        return "no prompt ids, so nothing stands before its first token"
-    if num_rewards != len(lines):
-        return f"{num_rewards} line rewards for {len(lines)} lines"
-    if [line.index for line in lines] != list(range(len(lines))):
-        return "lines that are not numbered in order"
-    if any(line.start == line.stop for line in lines):
-        return "a line without a token"
-    if ids and not 0 <= min(ids) <= max(ids) <= _MAX_ID:
-        return f"a token id that is not within 0 to {_MAX_ID}"
-    if (left := trajectory.branch) is not None and not 1 <= left.num_lines <= len(lines):
-        return f"{left.num_lines} copied lines of {len(lines)}"
-    return _fault_of(scored.reward)
-
-
-def _fault_of(reward: Reward) -> str | None:
-    numbers = (reward.outcome_reward or 0.0, *reward.line_rewards, *reward.terms.values())
-    # Not with `>`: NaN would pass.
-    if not all(abs(number) <= _MAX_REWARD for number in numbers):
-        return f"a reward that is not within {-_MAX_REWARD:g} to {_MAX_REWARD:g}"
-    return None
-
-
-def annotate(
-    trajectories: Iterable[StoredTrajectory], config: GRPOConfig, *, score: Score | None = None
-) -> Iterator[Annotated]:
-    """Each trajectory with its advantages in the update of `config`, in the order given.
-
-    Siblings come from the same file. One group is held in memory, a file is not. Raises
-    ConfigError for what cannot be read.
-    """
-    files = _Files(config)
-    for stored in trajectories:
-        ledger, edges, left = files.member(stored)
-        trajectory = ledger.scored.trajectory
-        decode = files.vocabulary(stored)
-        yield Annotated(
-            id=stored.id,
-            ledger=ledger,
-            edges=edges,
-            left=left,
-            siblings=tuple(one.id for one in files.members(stored)),
-            token_texts=None if decode is None else token_texts(trajectory, decode),
-            trainer_logprobs=None if score is None else score(trajectory),
-        )
-
-
-class _Files:
-    """Glances of files, each read when it is first needed, and one group in full."""
-
-    def __init__(self, config: GRPOConfig) -> None:
-        self._credit = load_credit(config)
-        self._files: dict[Path, _File] = {}
-        self._vocabularies: dict[object, Decode | None] = {}
-        self._group: object = None
-        self._members: dict[int, _Member] = {}
-
-    def members(self, stored: StoredTrajectory) -> list[StoredTrajectory]:
-        """The siblings of a trajectory and itself, in order."""
-        return self._file(stored).members[stored.group]
-
-    def member(self, stored: StoredTrajectory) -> _Member:
-        if self._group != stored.group:
-            self._members = self._read_group(stored)
-            self._group = stored.group
-        return self._members[stored.number]
-
-    def vocabulary(self, stored: StoredTrajectory) -> Decode | None:
-        made_by = "unknown" if stored.origin is None else (stored.origin.tokenizer,)
-        key = stored.run, made_by
-        if key not in self._vocabularies:
-            self._vocabularies[key] = find_decode(stored)
-        return self._vocabularies[key]
-
-    def _file(self, stored: StoredTrajectory) -> _File:
-        if stored.path not in self._files:
-            self._files[stored.path] = _File.of(stored.path, self._credit.config.scale)
-        return self._files[stored.path]
-
-    def _read_group(self, stored: StoredTrajectory) -> dict[int, _Member]:
-        members = self.members(stored)
-        if stored not in members:
-            raise changed(stored.path)
-        scored = [read(one) for one in members]
-        scale_by = self._file(stored).scales[stored.step]
-        made = ledgers(scored, advantage_rows(scored, self._credit, scale_by=scale_by))
-        branches = [one.trajectory.branch for one in scored]
-        edges = tree_edges(scored) if any(branches) else [[] for _ in scored]
-        ids = {
-            one.trajectory.sibling_index: member.id
-            for one, member in zip(scored, members, strict=True)
-        }
-        return {
-            member.number: (ledger, tuple(own), ids.get(branch.sibling_index) if branch else None)
-            for member, ledger, own, branch in zip(members, made, edges, branches, strict=True)
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    """The groups of one file, and what divides the advantages of each step in it."""
-
-    members: Mapping[object, list[StoredTrajectory]]
-    scales: Mapping[object, float | None]
-
-    @classmethod
-    def of(cls, path: Path, scale: Scale) -> _File:
-        members: defaultdict[object, list[StoredTrajectory]] = defaultdict(list)
-        rewards: defaultdict[object, list[Reward]] = defaultdict(list)
-        for stored in places(path):
-            glance = stored.glance.reward
-            reward = Reward(line_rewards=glance.line_rewards, outcome_reward=glance.outcome_reward)
-            _refuse(stored, _fault_of(reward))
-            members[stored.group].append(stored)
-            rewards[stored.step].append(reward)
-        return cls(members, {step: batch_scale(one, scale) for step, one in rewards.items()})
 
 
 SUFFIXES = (".ipynb",)

@@ -24,8 +24,8 @@ from repl_rl.errors import ReplRLError
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.trajectory_file import StoredTrajectory
 from repl_rl.transcript.format import strip_line
+from repl_rl.viewer.replay.annotated import Annotated
 from repl_rl.viewer.replay.branch import LinePolicy, Referee
-from repl_rl.viewer.replay.notebook import Annotated
 from repl_rl.viewer.replay.scene import Scene
 from repl_rl.viewer.show.marked import PROMPT
 from repl_rl.viewer.stepper.screen import (

@@ -26,11 +26,11 @@ from repl_rl.rollout.scoring import Scorer, unscored
 from repl_rl.runs.folder import make_origin
 from repl_rl.runs.trajectory_file import append
 from repl_rl.transcript.tokens import Decode
+from repl_rl.viewer.replay.annotated import Annotated
 from repl_rl.viewer.replay.branch import LinePolicy, Progress, Referee, as_trajectory
 from repl_rl.viewer.replay.compare import OutcomeDifference
 from repl_rl.viewer.replay.execute import compare, reasons
 from repl_rl.viewer.replay.live import NO_KERNEL, Live, LiveLine, Variable
-from repl_rl.viewer.replay.notebook import Annotated
 from repl_rl.viewer.replay.scene import Scene, token_texts
 from repl_sandbox.render import clean, truncate
 from repl_sandbox.types import KernelSource, SandboxError

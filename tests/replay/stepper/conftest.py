@@ -13,8 +13,8 @@ from repl_rl.credit.rewards import bound_reward
 from repl_rl.records import Problem
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.trajectory_file import StoredTrajectory, append, places
+from repl_rl.viewer.replay.annotated import annotate
 from repl_rl.viewer.replay.branch import LinePolicy, Referee
-from repl_rl.viewer.replay.notebook import annotate
 from repl_rl.viewer.stepper import Stepper
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import KernelSource
