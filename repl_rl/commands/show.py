@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from repl_rl.commands import options as shared
-from repl_rl.credit.trees.edges import branching_groups, tree_table
+from repl_rl.credit.trees.table import branching_groups, tree_table
 from repl_rl.runs.folder import RunPart, graded_otherwise
 from repl_rl.runs.trajectory_file import Selection
 from repl_rl.viewer.replay.annotated import read

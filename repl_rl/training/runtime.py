@@ -56,7 +56,7 @@ from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.sink import Sink
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.encoding import Encoding, prompt_ids
-from repl_rl.update.forward import check_trainable
+from repl_rl.update.forbidden import check_trainable
 from repl_rl.update.ranks import ALONE, Ranks
 
 

@@ -6,15 +6,11 @@ Knows TRL's head. Does not know losses, advantages or steps.
 
 Where a model allows it, rows are forwarded as a tree: without padding, and what several rows begin
 with once. Elsewhere rows of like length go together.
-
-Ids that a policy never samples have no probability in the update either: a bias gives their logits
-as good as minus infinity. TRL multiplies by a head's weight and adds its bias, without calling the
-head, so the bias is what changes while a forward scores tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -25,7 +21,6 @@ import trl.trainer.utils
 from torch.nn.functional import pad
 
 from repl_rl.engines.memory import TORCH_TILE_WIDTH
-from repl_rl.errors import ConfigError
 from repl_rl.models.loading import sees_all
 from repl_rl.update.token_tree import IGNORED, TokenTree, grow, in_use
 
@@ -209,44 +204,3 @@ def on_sampled(model: Forward, sampled: torch.Tensor) -> Forward:
         return model(labels=labels.masked_fill(is_known, IGNORED), **inputs)
 
     return forward
-
-
-_LOWEST = -1e9
-"""Its exponential is 0 after any scale and temperature. Minus infinity times 0 is NaN in TRL's
-entropy."""
-
-
-def forbidding_bias(forbidden_ids: Set[int], head: torch.nn.Module) -> torch.Tensor | None:
-    """Return the bias (V,) to add to the logits of `head`; None where no id is forbidden."""
-    if not forbidden_ids:
-        return None
-    weight: Any = head.weight  # (V, H)
-    bias = torch.zeros(len(weight), device=weight.device)
-    bias[sorted(forbidden_ids)] = _LOWEST
-    return bias
-
-
-@contextmanager
-def head_biased(head: torch.nn.Module, bias: torch.Tensor | None) -> Iterator[None]:
-    """Within the block `head` adds `bias` (V,) to its own, if there is one."""
-    if bias is None:
-        yield
-        return
-    own = head._parameters.pop("bias")
-    head.bias = bias if own is None else own + bias
-    try:
-        yield
-    finally:
-        del head.bias
-        head.register_parameter("bias", own)
-
-
-def check_trainable(forbidden_ids: Set[int], config: Any) -> None:  # Any: a PreTrainedConfig
-    """ConfigError for a model that bounds its logits: no bias would take an id's probability."""
-    bound = getattr(config.get_text_config(), "final_logit_softcapping", None)
-    if forbidden_ids and bound is not None:
-        raise ConfigError(
-            f"sampling.run_on = 'forbid' with a {config.model_type} model, which bounds its logits "
-            f"to {bound:g} (final_logit_softcapping), so an update cannot forbid a token; expected "
-            f"'allow'"
-        )

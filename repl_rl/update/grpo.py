@@ -46,14 +46,8 @@ from repl_rl.errors import ConfigError, DivergedError, RankError, StorageError
 from repl_rl.models.weights import inner_model
 from repl_rl.records import Scored
 from repl_rl.runs.folder import COMPLETE, numbered_checkpoints
-from repl_rl.update.forward import (
-    as_tree,
-    forbidding_bias,
-    head_biased,
-    head_on_labels,
-    in_parts,
-    takes_trees,
-)
+from repl_rl.update.forbidden import forbidding_bias, head_biased
+from repl_rl.update.forward import as_tree, head_on_labels, in_parts, takes_trees
 from repl_rl.update.ranks import ALONE, Ranks
 from repl_rl.update.token_tree import in_use, siblings_together
 
