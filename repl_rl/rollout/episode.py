@@ -5,7 +5,7 @@
 `LineSampler` is a loop over it; a framework can bring its own. Knows tokens and kernels. Does not
 know who samples, nor groups or training.
 
-A `Session` is the REPL as a transcript has it: a line is a thought, a submission or a statement; a
+A `Session` is the REPL as a transcript has it: a line is a comment, a submission or a statement; a
 statement goes to the kernel when it is whole. A sampler, a person at the keyboard and a replay run
 their lines through it. An `Episode` is a session with token ids.
 """

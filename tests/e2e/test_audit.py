@@ -20,7 +20,7 @@ from repl_rl.config.resolve import resolve, to_toml
 from repl_rl.models.precision import Precision
 from repl_rl.records import Scored, Trajectory
 from repl_rl.rollout.plan import make_plan
-from repl_rl.runs.folder import RunFolder
+from repl_rl.runs.folder import RunFolder, evaluation_name
 from small_run import INLINE, set_words, small, small_settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.kernel]
@@ -103,14 +103,15 @@ def call(
     for name in ("HF_HUB_DISABLE_TELEMETRY", "TRL_EXPERIMENTAL_SILENCE", "TOKENIZERS_PARALLELISM"):
         monkeypatch.setenv(name, "1")
 
-    def run(spoil: Spoil, name: str = "after") -> tuple[int, dict[str, tuple[str, str]]]:
+    def run(spoil: Spoil, name: str | None = None) -> tuple[int, dict[str, tuple[str, str]]]:
         folder = RunFolder(tmp_path / "run")
         (tmp_path / "run" / "config.toml").write_text(to_toml(config))
         assert config.model is not None
         shutil.copytree(config.model, folder.final_checkpoint)
         first, second = scored
         folder.append_trajectories(
-            name, [first, replace(second, trajectory=spoil(second.trajectory))]
+            name or evaluation_name(config.grpo.steps),
+            [first, replace(second, trajectory=spoil(second.trajectory))],
         )
         monkeypatch.setattr(sys, "argv", ["repl-rl", "audit", "run", "-n", "1"])
         capsys.readouterr()
