@@ -180,6 +180,21 @@ def test_a_client_that_is_killed_leaves_neither_process_nor_file() -> None:
     assert not Path(runtime).exists()
 
 
+def test_a_kernel_may_be_shut_down_while_the_interpreter_ends() -> None:
+    """As nbclient does it. No thread can be started then."""
+    program = (
+        "import atexit; from jupyter_client.manager import KernelManager\n"
+        f"manager = KernelManager(kernel_name={NAME!r}); manager.start_kernel()\n"
+        "atexit.register(manager.shutdown_kernel, now=True)\n"
+        "print(manager.provisioner._link.runtime, flush=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not Path(done.stdout.strip()).exists()
+
+
 def test_a_start_that_fails_leaves_no_process(tmp_path: Path) -> None:
     spec = json.loads((ROOT / "sandbox" / "kernelspecs" / NAME / "kernel.json").read_text())
     spec["metadata"]["kernel_provisioner"]["config"] = {"setup": ["1/0"]}

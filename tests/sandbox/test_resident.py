@@ -249,10 +249,16 @@ def test_who_comes_before_all_is_preloaded_gets_a_server_of_its_own(gate: Gate) 
         with session("repl-rl") as second:
             assert is_resident(second)
             assert second.cell(loaded).data() == {"text/plain": "True"}
-        first.manager.restart_kernel(now=True)
-        first.client.wait_for_ready(timeout=TIMEOUT_S)
-        assert is_resident(first)
-        assert first.cell(loaded).data() == {"text/plain": "True"}
+
+
+def test_a_kernel_is_restarted_in_its_place_though_others_are_warm_since(gate: Gate) -> None:
+    with session("repl-rl") as one:
+        one.cell("x = 5")
+        gate.open()
+        one.manager.restart_kernel(now=True)
+        one.client.wait_for_ready(timeout=TIMEOUT_S)
+        assert not is_resident(one)
+        assert one.cell("x").reply["ename"] == "NameError"
 
 
 def has_kernels() -> bool:

@@ -47,7 +47,7 @@ END_TIMEOUT_S = 3.0
 """Less than the trainer waits before it kills the fork server."""
 LOOK_AGAIN_S = 0.1
 RLIMIT_SIGPENDING = 11
-ANSWERING = ("guest.repl", "guest.direct", "guest.repl", "statements")
+ANSWERING = ("guest.direct", "guest.repl", "statements")
 """Modules of ours that run between a line and its answer."""
 MAX_OPEN_FILES = 64
 MAX_FILE_BYTES = 1 << 20

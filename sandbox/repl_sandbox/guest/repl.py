@@ -6,11 +6,13 @@ Runs inside a kernel, beside the code that it runs. After every source it restor
 may have changed (builtins, streams, hooks, signal handlers). It is no wall: code in a kernel owns
 the kernel. Knows Python. Does not know sockets, messages, limits of the process or who asks.
 
-`Capture` keeps the head and the tail of stdout and stderr, in one place, so their order is kept.
+`Capture` keeps the head and the tail of stdout and stderr, in one place, so their order is kept;
+`Spill` takes what is written past them.
 """
 
 from __future__ import annotations
 
+# Not `signal`: it makes enums of all results, which takes longer than the calls.
 import _signal  # type: ignore[import-not-found]  # typeshed leaves it out
 import builtins
 import gc
@@ -149,10 +151,7 @@ class _End(RawIOBase):
         return num_bytes
 
 
-# Not `signal`: it makes enums of all results, which takes longer than the calls.
-
-
-OWN_FILES = frozenset({__file__, Capture.take.__code__.co_filename})
+OWN_FILES = frozenset({__file__})
 FRAME = re.compile(r'^([ |+]*)  File "(.*)", line \d+, in .*\n(?:\1    .*\n)*', re.MULTILINE)
 """A frame of a traceback, with the source lines and carets below it."""
 DUMMY_BASE = 10**7

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 
 from repl_sandbox.host.fork_server_client import ForkServerClient
-from repl_sandbox.host.supervisor import SupervisedKernel
+from repl_sandbox.host.supervisor import SupervisedKernel, closed_on_failure
 from repl_sandbox.types import ExecStatus, Limits, SandboxError
 from repl_sandbox.walls.isolation import ESCAPE
 
@@ -50,7 +50,8 @@ async def inspect_consoles(link: ForkServerClient, limits: Limits) -> None:
     async def make() -> SupervisedKernel:
         started = await link.console(timeout_s=KERNEL_TIMEOUT_S)
         kernel = SupervisedKernel(started, limits, is_server_gone=link.is_gone)
-        await kernel.open(seed=0)
+        async with closed_on_failure(kernel):
+            await kernel.open(seed=0)
         return kernel
 
     await inspect(make, folder=link.runtime, is_console=True)

@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -20,7 +19,7 @@ from repl_sandbox.host.canary import inspect
 from repl_sandbox.host.fork_server_client import ForkServerClient
 from repl_sandbox.host.front_end import FrontEnd
 from repl_sandbox.host.started_kernel import NoMemoryError, StartedKernel
-from repl_sandbox.host.supervisor import SupervisedKernel
+from repl_sandbox.host.supervisor import SupervisedKernel, closed_on_failure
 from repl_sandbox.types import Isolation, Limits, SandboxError
 from repl_sandbox.walls.isolation import Level, Walls
 
@@ -125,7 +124,7 @@ class KernelPool:
         finally:
             self._num_waiting -= 1
         kernel = await self._open(started, seed=seed)
-        async with _closed_on_failure(kernel):
+        async with closed_on_failure(kernel):
             # Not earlier: the start of a successor would delay this kernel's first answer.
             self._restock(standby=self._standby)
         return kernel
@@ -145,7 +144,7 @@ class KernelPool:
             )
         started = await self._link.console(timeout_s=ACQUIRE_TIMEOUT_S)
         kernel = await self._open(started, seed=seed)
-        async with _closed_on_failure(kernel):
+        async with closed_on_failure(kernel):
             try:
                 return kernel, self._front_end.write_connection(started)
             except OSError as error:
@@ -169,7 +168,7 @@ class KernelPool:
     async def _open(self, started: StartedKernel, *, seed: int) -> SupervisedKernel:
         kernel = SupervisedKernel(started, self._limits, is_server_gone=self._link.is_gone)
         self._kernels = {live for live in self._kernels if not live.is_closed} | {kernel}
-        async with _closed_on_failure(kernel):
+        async with closed_on_failure(kernel):
             await kernel.open(seed=seed)
         return kernel
 
@@ -186,12 +185,3 @@ class KernelPool:
         """Order a kernel for each `acquire` that waits, and `standby` more."""
         while self._link.num_stocked < standby + self._num_waiting:
             self._link.order()
-
-
-@asynccontextmanager
-async def _closed_on_failure(kernel: SupervisedKernel) -> AsyncIterator[None]:
-    try:
-        yield
-    except BaseException:
-        await kernel.aclose()
-        raise

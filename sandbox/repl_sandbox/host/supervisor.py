@@ -12,8 +12,8 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from repl_sandbox.host.started_kernel import StartedKernel, remove_folder
@@ -325,3 +325,13 @@ class SupervisedKernel:
     def _kill(self) -> None:
         self._ended_as = self._ended_as or ExecStatus.KILLED
         self._process.send_signal(signal.SIGKILL)
+
+
+@asynccontextmanager
+async def closed_on_failure(kernel: SupervisedKernel) -> AsyncIterator[None]:
+    """Close the kernel if the block raises or is cancelled."""
+    try:
+        yield
+    except BaseException:
+        await kernel.aclose()
+        raise

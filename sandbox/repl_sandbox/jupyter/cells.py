@@ -104,7 +104,7 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
     turn: threading.RLock
     """Lock of whoever sends on iopub: an interrupt may find the main thread within it."""
     spilt: Callable[[], str]
-    """Text that was written past the streams: see `capture.Spill`."""
+    """Text that was written past the streams: see `repl.Spill`."""
     out: Printed
     printed: SimpleQueue[Printed]
     """Streams with something to send. Its methods are C, which no interrupt divides."""

@@ -11,7 +11,6 @@ Does not know who asks.
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from contextlib import ExitStack, suppress
 from dataclasses import fields
@@ -22,11 +21,11 @@ import msgspec
 import traitlets
 from jupyter_client.provisioning import KernelProvisionerBase
 
-from repl_sandbox.host.started_kernel import StartedKernel, remove_folder
+from repl_sandbox.host.started_kernel import StartedKernel
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.jupyter.front_ends import address
 from repl_sandbox.jupyter.resident_client import KERNEL_TIMEOUT_S, resident_kernel
-from repl_sandbox.types import Isolation
+from repl_sandbox.types import Isolation, SandboxError
 
 if TYPE_CHECKING:
     from repl_sandbox.host.fork_server_client import ForkServerClient
@@ -74,7 +73,7 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
             if self._folder is None:
                 self._folder = self._started.folder
             else:
-                self._folder.symlink_to(self._started.folder)
+                _link_names(self._folder, to=self._started.folder)
         except BaseException:
             # Nobody calls `cleanup` after a start that failed.
             await self.cleanup()
@@ -123,31 +122,48 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         """Kernel whose messages `key` signs. SandboxError if there is none."""
         settings = {field.name: getattr(self, field.name) for field in fields(Configuration)}
         configuration = msgspec.convert(settings, Configuration)
-        resident = ExitStack()
-        asked = resident_kernel(configuration, key)
-        if started := await asyncio.to_thread(resident.enter_context, asked):
-            self._resident = resident
-            return started
-        if self._link is None:
+        if self._link is None:  # its folder holds the names that clients know
+            with ExitStack() as stack:
+                asked = resident_kernel(configuration, key)
+                if started := await asyncio.to_thread(stack.enter_context, asked):
+                    self._resident = stack.pop_all()
+                    return started
             self._link = await configuration.start_server()
         return await self._link.console(key=key, timeout_s=KERNEL_TIMEOUT_S)
 
     async def _end(self) -> None:
-        """End the kernel, and wait until its folder is gone: the next one takes its names."""
-        started, self._started = self._started, None
+        """End the kernel, and wait until its folder is gone: the next one takes its names.
+
+        Without a thread: clients clean up when the interpreter has begun to end, too.
+        """
+        started, resident = self._started, self._resident
         if started is None:
             return
-        started.send_signal(signal.SIGKILL)
-        await asyncio.to_thread(started.has_ended, within_ms=1000 * END_TIMEOUT_S)
-        os.close(started.pidfd)
-        if self._folder is not None and self._folder.is_symlink():
-            self._folder.unlink()
-        if self._resident is None:
-            remove_folder(started.folder)
-            return
-        self._resident.close()
-        self._resident = None
+        try:
+            await self.kill()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(END_TIMEOUT_S):
+                    await self.wait()
+        finally:
+            self._started = self._resident = None
+            if self._folder is not None and self._folder.is_symlink():
+                self._folder.unlink()
+            if resident is None:
+                started.discard()
+            else:
+                resident.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(END_TIMEOUT_S):
                 while started.folder.exists():  # noqa: ASYNC110  # the server removes it
                     await asyncio.sleep(POLL_S)
+
+
+def _link_names(folder: Path, *, to: Path) -> None:
+    """Let the names in `folder` lead to the files in the folder `to`."""
+    try:
+        folder.symlink_to(to)
+    except OSError as error:
+        raise SandboxError(
+            f"a restarted kernel cannot take the place of the last one: {error.strerror}; start it "
+            f"anew"
+        ) from error

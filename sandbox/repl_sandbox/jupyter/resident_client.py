@@ -25,7 +25,8 @@ KERNEL_TIMEOUT_S = 20.0
 def resident_kernel(configuration: Configuration, key: bytes) -> Iterator[StartedKernel | None]:
     """Kernel of this user's server, whose messages `key` signs; None where no server has such.
 
-    It ends with the block, and with this process: a killed client leaves nothing behind.
+    It ends with the block, as its pidfd does, and with this process: a killed client leaves nothing
+    behind.
     """
     connection = connect(resident_address())
     if connection is None:
@@ -41,8 +42,11 @@ def resident_kernel(configuration: Configuration, key: bytes) -> Iterator[Starte
         if not fds:  # the packet says why this server has none: another may
             yield None
             return
-        folder = Path(json.loads(packet)["folder"])
-        yield StartedKernel(folder=folder, key=key, pidfd=fds[0], is_console=True)
+        try:
+            folder = Path(json.loads(packet)["folder"])
+            yield StartedKernel(folder=folder, key=key, pidfd=fds[0], is_console=True)
+        finally:
+            os.close(fds[0])
 
 
 def resident_address() -> Path:
