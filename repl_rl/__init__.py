@@ -13,9 +13,7 @@ first used, and none of them loads torch but `train`.
         scored = await episode.score()
 """
 
-import ast
 import importlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -78,15 +76,38 @@ if TYPE_CHECKING:
     from repl_rl.transcript.tokens import Codec as Codec
     from repl_rl.transcript.tokens import TokenizerCodec as TokenizerCodec
 
-
-def _homes() -> dict[str, str]:
-    """Modules of public names, as the imports above have them, which only type checkers run."""
-    tree = ast.parse(Path(__file__).read_text("utf-8"))
-    homes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    return {name.name: str(home.module) for home in homes for name in home.names if name.asname}
-
-
-_HOME = _homes()
+_HOMES = {
+    "config": ("Config",),
+    "config.resolve": ("resolve",),
+    "config.sections": ("RewardConfig", "SamplingConfig"),
+    "credit.advantages": ("advantages",),
+    "credit.base": ("Credit",),
+    "credit.rewards": ("RunningReward", "shaped"),
+    "engines.base": ("Engine", "EngineKind", "LineEnd", "SampledLine", "check_request", "line_end"),
+    "errors": ("ConfigError", "EngineError", "ReplRLError"),
+    "grading.bounded": ("Malformed",),
+    "grading.equality": ("compare",),
+    "grading.parse": ("parse",),
+    "progress": ("Progress",),
+    "rollout.builder": ("TrajectoryBuilder",),
+    "rollout.env": ("Env", "open_env"),
+    "rollout.episode": ("Episode", "Step"),
+    "rollout.plan": ("Plan", "make_plan"),
+    "rollout.sampler": ("LineSampler",),
+    "runs.folder": ("load_run",),
+    "base.concurrency": ("derive_seed",),
+    "tasks.base": ("DemonstrableTask", "Task", "load_task"),
+    "training.train": ("train",),
+    "transcript.encoding": ("Encoding",),
+    "transcript.format": ("Part", "Prompt", "TranscriptFormat"),
+    "transcript.outcomes": ("executed_kind", "submitted_expression"),
+    "transcript.tokens": ("ByteCodec", "Codec", "TokenizerCodec"),
+    "records": (
+        *("Attempt", "Line", "LineOutcome", "OutcomeKind", "Problem", "Reward", "Scored"),
+        *("Split", "StopReason", "Trajectory", "Verdict", "VerdictKind"),
+    ),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = sorted(["__version__", *_HOME])  # `dir()` returns the same list
 
@@ -97,7 +118,7 @@ def __getattr__(name: str) -> Any:
         if name in former:  # what an AttributeError says is lost in `from repl_rl import ...`
             raise ImportError(former[name])
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
+    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
     globals()[name] = value
     return value
 

@@ -26,6 +26,8 @@ from repl_rl.viewer.show.display import Screen
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from repl_rl.training.eval_job import Comparison
+
 Rows = Mapping[str, Rate]
 """The rate in all, and of each family and tier, by name."""
 _WIDTH, _ROW, _DPI = 8.0, 0.42, 160
@@ -206,7 +208,3 @@ def bars(models: Mapping[str, Rows]) -> Figure:
     if len(models) > 1:
         drawn.legend(loc="outside upper left", frameon=False)
     return drawn
-
-
-if TYPE_CHECKING:
-    from repl_rl.training.eval_job import Comparison

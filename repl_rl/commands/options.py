@@ -169,7 +169,8 @@ def resolve(options: dict[str, Any], *, saved: str = "") -> Config:
 
     `saved` is the config of a run, as TOML, below all options.
     """
-    given = {key: options[key] for key in ("task", "model", "seed") if options.get(key) is not None}
+    keys = ("task", "model", "seed", "preset")
+    given = {key: options[key] for key in keys if options.get(key) is not None}
     if "model" in given:
         given["model"] = named_model(given["model"])
     sampling = ("engine", "temperature")

@@ -60,7 +60,7 @@ def serve_env(
 
     One line is one step. Nobody is asked who they are: keep the address to yourself.
     """
-    config = shared.resolve(options, saved=f'preset = "none"\n{AS_TEXT}')
+    config = shared.resolve({**options, "preset": "none"}, saved=AS_TEXT)
     sizes = {"num_sessions": num_sessions, "num_problems": num_problems}
     with _listening(host, port) as listener:
         asyncio.run(_serve(config, listener, idle_s=idle_s, **sizes))

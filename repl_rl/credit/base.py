@@ -129,7 +129,9 @@ class Credit:
                 f"{type(self).__name__}.line_advantages returned {sizes} numbers for siblings of "
                 f"{expected} lines; expected a row for each, with one number a line"
             )
-        before_G = self.outcome_advantages(siblings, scale)
+        before_G = [0.0] * len(rows)
+        if any(one.trajectory.num_before_lines for one in siblings):
+            before_G = self.outcome_advantages(siblings, scale)
         return [
             spread(one.trajectory, row, before=before)
             for one, row, before in zip(siblings, rows, before_G, strict=True)

@@ -90,8 +90,8 @@ class Memory:
 
 
 def must_recompute(setting: Checkpointing, taken: Callable[[bool], Memory], free: int) -> bool:
-    """Say whether an update makes activations again: as `wanted`, else where keeping them takes
-    more than nine tenths of `free`.
+    """Say whether an update makes activations again: as `setting` says, else where keeping them
+    takes more than nine tenths of `free`.
 
     `taken` gives what a run takes with and without.
     """

@@ -5,13 +5,14 @@
     wait -> zero by simplifying (PROVED) -> agreed at 20 points (SUPPORTED) -> UNDECIDED
 
 Values are what `parse` returns. Order matters in lists and tuples, not in sets, mappings and lists
-of mappings. Sets of reals are compared as such (`regions`). A float never equals an exact answer,
-and an infinity only itself.
+of mappings. Sets of reals are compared as such (`points.differ`). A float never equals an exact
+answer, and an infinity only itself.
 
 Knows no task and no process; the caller sets the deadline.
 
 Two antiderivatives are equal where both increase alike between any two places: a constant cancels,
-whatever its name or value, and a jump does not.
+whatever its name or value, and a jump does not. Where the known one has log(|u|), the other may
+have log(u), as sympy integrates: that is another constant where u < 0.
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ def within(patience_s: float, ask: Callable[[], object]) -> Exception | None:
         # Errors of the client and of sockets share no type.
         except Exception as error:  # noqa: BLE001
             answers.put(error)
-        answers.put(None)
+        else:
+            answers.put(None)
 
     # In a thread: no timeout of a client bounds the search for a host's addresses.
     threading.Thread(target=run, daemon=True).start()

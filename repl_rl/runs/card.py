@@ -20,10 +20,10 @@ from repl_rl.base.plugins import is_hub_name
 from repl_rl.base.terminal import one_row
 from repl_rl.config import Config
 from repl_rl.config.resolve import differences, read_config, resolve, toml_value
-from repl_rl.runs.folder import BEST, read_record, read_versions
+from repl_rl.runs.folder import BEST, CURVES, read_record, read_versions
 from repl_rl.runs.metrics import Curve, EvaluationPoint, read_curve
 
-CARD, PICTURE = "README.md", "curve.png"
+CARD, PICTURE = "README.md", CURVES[0]
 TAG = "repl-rl"
 """Among the tags of every card that is written here."""
 _TAGS = [TAG, "trl", "grpo", "reinforcement-learning"]

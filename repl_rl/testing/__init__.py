@@ -21,7 +21,7 @@ try:
     import pytest
 
     # Before they are imported: else pytest reports that a law failed, but not why.
-    pytest.register_assert_rewrite("repl_rl.testing.engine", "repl_rl.testing.engine")
+    pytest.register_assert_rewrite("repl_rl.testing.engine")
     from repl_rl.testing.engine import EngineContract, LoopContract, RecordingEngine
     from repl_rl.testing.under_test import EngineOptions, EngineUnderTest
 except ModuleNotFoundError as error:

@@ -188,7 +188,7 @@ def agree(gaps: Sequence[float], *, is_exact: bool) -> bool:
 
 
 def _begins(sampled: tuple[int, ...], line: tuple[int, ...]) -> bool:
-    """Return whether `kept` begins with `sampled`, or is its beginning."""
+    """Return whether `line` begins with `sampled`, or is its beginning."""
     size = min(len(sampled), len(line))
     return sampled[:size] == line[:size]
 

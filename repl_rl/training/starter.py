@@ -201,7 +201,7 @@ def build(
             is_mixed=model.device.type == "cuda",
             seed=recipe.seed,
             scratch=scratch,
-            callbacks=[Reported(update)],
+            callbacks=[Reported(update, rate="the learning rate of its recipe")],
         )
         with written_aside(folder) as whole:
             model.save_pretrained(whole)

@@ -188,7 +188,7 @@ def _fit(
             as_trees=True,
             seed=derive_seed(plan.seed, "warmstart") % 2**32,
             scratch=Path(scratch),
-            callbacks=[Reported(update, sink.write)],
+            callbacks=[Reported(update, sink.write, rate="warmstart.learning_rate")],
         )
 
 

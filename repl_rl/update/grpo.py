@@ -349,7 +349,7 @@ class LineGRPOTrainer(GRPOTrainer):
         return [[scale * value for value in row_T] for row_T in rows]
 
     def _weigh(self, rows: list[list[float]], out: dict[str, Any]) -> list[list[float]]:
-        """Advantages weighed by the trainer's ratio of each line: see `importance`."""
+        """Advantages weighed by the trainer's ratio of each line: see `weigh_lines`."""
         cap, weighed, ratios, gaps = self._line_config.importance_cap, [], [], []
         divergences = []
         old_BT = out.get("old_per_token_logps")  # there where a rollout feeds several updates

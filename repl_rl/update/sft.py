@@ -153,21 +153,26 @@ def fit(
 class Reported(TrainerCallback):
     """Moves a bar at each step, with the newest loss, and hands numbers to `write`.
 
-    Raises DivergedError where they are not finite.
+    Raises DivergedError where they are not finite; `rate` is what to lower then.
     """
 
     def __init__(
-        self, update: Update, write: Callable[[int, dict[str, float]], None] = lambda *_: None
+        self,
+        update: Update,
+        write: Callable[[int, dict[str, float]], None] = lambda *_: None,
+        *,
+        rate: str,
     ) -> None:
         self._update = update
         self._write = write
+        self._rate = rate
         self._note = ""
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any
     ) -> None:
         if logs and "loss" in logs:
-            refuse_divergence(state.global_step, logs, "warmstart.learning_rate")
+            refuse_divergence(state.global_step, logs, self._rate)
             self._note = f"loss {logs['loss']:.3f}"
             names = ("loss", "grad_norm", "learning_rate")
             self._write(state.global_step, {name: logs[name] for name in names})

@@ -1,15 +1,15 @@
 """An environment of the package `openenv`, one line a step, and the app that serves it.
 
     Env -> FastAPI
-
-Knows openenv's server, and what strangers may send it. Does not know addresses, nor what a step is.
-
     reset(split, index, seed) -> prompt;  step(line) -> observation, reward ... verdict
 
 Carries exactly: the prompt, lines and observations as text, outcomes, the verdict, and rewards of
 steps, which sum to the trajectory's. Loses: token ids, masks, log-probabilities and advantages.
 A trainer on the other side makes tokens of the text itself. A policy that stops without an answer
 is reported by a step with `end`, or its trajectory is never scored.
+
+Knows kernels and problems through an open `Env`, openenv's server, and what strangers may send it.
+Does not know addresses or models.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from repl_rl.grading.grader import Grader
 from repl_rl.grading.parse import Malformed, Value, parse
 from repl_rl.grading.points import Unsolved, differ, is_condition
 from repl_rl.records import Problem, Verdict, VerdictKind
-from repl_rl.tasks.data.graders import matched
+from repl_rl.tasks.data.graders import matched, read_tests
 from repl_rl.tasks.data.texts import is_choice, undressed
 
 SPEC = "repl_rl.tasks.data.golds:GoldReader"
@@ -95,9 +95,6 @@ def _listed(integer: str) -> list[str]:
 
 
 def _tests(source: str) -> Gold | Refused:
-    # with kernels, which the process of a reader does without
-    from repl_rl.tasks.data.graders import read_tests
-
     try:
         return Gold("tests", read_tests(source))
     except ValueError as error:

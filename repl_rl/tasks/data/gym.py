@@ -6,7 +6,8 @@ A problem carries its entry, all that the score reads. The score is asked in the
 which never makes the problem again. Some families evaluate an answer as Python to score it. Theirs
 are read by `grading.parse` first, which lets only values through. Knows no kernel, no training.
 
-Draws have a process of their own: a library's seeds are global.
+Draws have a process of their own, with the environment of a grader: some families walk over sets of
+strings or ask generators that nobody seeds, and a process's hash seed is fixed when it starts.
 """
 
 from __future__ import annotations
@@ -169,10 +170,6 @@ def library() -> Any:
             f"{how_to_install('gym')}"
         ) from None
     return reasoning_gym
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
 
 
 _BETWEEN = (", ", ",", " ", "\n", " \u00d7 ", "")
@@ -525,3 +522,7 @@ def evaluates(module: str) -> bool:
 
 def _digest(question: str) -> str:
     return hashlib.blake2b(question.encode(), digest_size=16).hexdigest()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

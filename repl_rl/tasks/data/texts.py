@@ -268,7 +268,7 @@ class Choices:
 
 
 def are_indices(rows: Iterable[tuple[Choices, str]]) -> bool:
-    """Say whether answers of all rows are places of their choices, and some no text of theirs."""
+    """Say whether answers of all rows are indices of their choices, and some no text of theirs."""
     seen = [(choices.is_index(answer), answer in choices.texts) for choices, answer in rows]
     return all(is_index for is_index, _ in seen) and not all(is_text for _, is_text in seen)
 

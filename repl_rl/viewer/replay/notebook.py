@@ -28,9 +28,6 @@ from repl_rl.viewer.show.marked import verdict_words
 from repl_sandbox.guest.repl import DUMMY_BASE
 from repl_sandbox.render import clean
 
-# T completion tokens, L lines
-
-
 SUFFIXES = (".ipynb",)
 """Suffixes of files that are written here."""
 FORMAT = 1

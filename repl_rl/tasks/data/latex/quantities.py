@@ -3,7 +3,7 @@ r"""A value and its unit: 12 \text{ cm}^2, \$5, 50\%, 30^\circ, 25^\circ\text{C}
 A unit is what stood in a font for text, or words behind a lone number. A letter alone behind a
 number may be both, so it is read as both. Within `2\pi r h` nothing is a unit.
 
-`units` is a table of units of measure as data sets write them, and what tells a unit from a word.
+`is_unit` tells a unit of measure, as data sets write them, from a word.
 """
 
 from __future__ import annotations
