@@ -119,11 +119,11 @@ def table(rows: Rows) -> str:
     cells = [
         [
             one_row(name),
-            f"{100 * rate.rate:.1f} %",
+            _percent(rate.rate),
             str(rate.total),
             "{:.1f} to {:.1f} %".format(*(100 * end for end in rate.interval)),
-            *(f"{100 * rate.passes[k]:.1f} %" for k in ks),
-            *(f"{100 * rate.baselines[name]:.1f} %" for name in others),
+            *(_percent(rate.passes[k]) for k in ks),
+            *(_percent(rate.baselines[name]) for name in others),
         ]
         for name, rate in rows.items()
     ]

@@ -14,7 +14,7 @@ import click
 from repl_rl.commands.options import check_picture, run_argument
 from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import CURVES
-from repl_rl.runs.metrics import MAX_CURVES, Curve, read_curve
+from repl_rl.runs.metrics import Curve, read_curve
 
 _OF_SEVERAL = [Path("curves.png"), Path("curves.svg")]
 
@@ -38,10 +38,10 @@ def plot(runs: tuple[Path, ...], output: Path | None) -> None:
         check_picture(output)
         paths = [output]
     curves = [_curve(run) for run in different]
+    from repl_rl.runs.plot import MAX_CURVES, names_of, save  # matplotlib, of the extra `train`
+
     if len(curves) > MAX_CURVES:
         raise ConfigError(f"{len(curves)} runs are given; a picture holds {MAX_CURVES} at most")
-    from repl_rl.runs.plot import names_of, save  # matplotlib, of the extra `train`
-
     for path in save(dict(zip(names_of(different), curves, strict=True)), paths):
         click.echo(path)
 

@@ -20,6 +20,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from repl_rl.base.plugins import nearest
 from repl_rl.config import Config
 from repl_rl.config.foreign_words import SAYINGS
 from repl_rl.config.sections import ADAPTER_PRESET, STARTER_PRESET
@@ -129,12 +130,10 @@ def unknown(name: str, known: Iterable[str] | None = None) -> ConfigError:
 
 def _nearest(name: str, known: list[str]) -> str:
     by_leaf = {key.rpartition(".")[2]: key for key in known}
-    near = difflib.get_close_matches(name, known, n=1) or [
-        by_leaf[leaf] for leaf in difflib.get_close_matches(name.rpartition(".")[2], by_leaf, n=1)
-    ]
-    if near:
-        return f"did you mean {near[0]!r}?"
-    return "known sections: " + ", ".join(sorted({key.partition(".")[0] for key in known}))
+    sections = ", ".join(sorted({key.partition(".")[0] for key in known}))
+    leaves = difflib.get_close_matches(name.rpartition(".")[2], by_leaf, n=1)
+    by_name = [f"did you mean {by_leaf[leaf]!r}?" for leaf in leaves]
+    return nearest(name, known, otherwise=(by_name or [f"known sections: {sections}"])[0])
 
 
 @cache

@@ -1,9 +1,6 @@
 """Advantages per token of scored trajectories, and the importance ratios that weigh them.
 
     GRPOConfig -> Credit;  Scored (B) -> groups -> Credit.advantages -> checked rows (B, T)
-
-Knows no tensors, no trainer. B trajectories, T completion tokens.
-
     the engine's and the trainer's log-probabilities_T -> ratios_L -> weights_L -> advantages_T
 
 Engine and trainer hold the same weights but compute differently, so lines come from a policy q that
@@ -15,6 +12,8 @@ q as well.
 min(r A, c A) w = min(r A w, c A w) for every w >= 0, so weighing an advantage weighs the token's
 term of the loss, whatever is clipped. This fails for VESPO (arXiv:2602.10693), whose gate depends
 on the ratio of the trajectory.
+
+Knows no tensors, no trainer. B trajectories, L lines, T completion tokens.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Ledger of a trajectory: what each line earned, its share of the update, and its worth.
 
     scored (B), advantages (B, T) -> Ledger; sums of one process -> metrics of all
-
-Pure. Does not know how advantages are made, nor screens.
+    a trajectory, continuations of the states before its lines -> [Worth]
 
 A line's worth is the value of the state after it, less that of the state before it. A value is the
 mean of what was sampled from a state on, as in VinePPO (arXiv:2410.01679).
+
+Pure. Does not know how advantages are made, nor screens.
 """
 
 from __future__ import annotations
@@ -129,9 +130,6 @@ def advantage_metrics(parts: Sequence[AdvantageSums]) -> dict[str, float]:
         "mean_adv_loss": 0.0 - math.fsum(part.total for part in parts) / num_tokens,
         **{f"line/{kind}/adv_mass": mass / whole for kind, mass in masses.items()},
     }
-
-
-# L lines of a trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
-"""Engines by their names in the entry point group `repl_rl.engines`.
+"""The engine kind `hf`, the look-up of a kind by its name, and arguments that kinds share.
 
-Loads no torch: an engine's module is imported where it opens.
+Loads no torch: the engine's module is imported where it opens.
 """
 
 from __future__ import annotations

@@ -3,15 +3,16 @@
     GoldenFile -> Played (Trajectory, Verdict | None) -> score: Scored -> misses
     RewardConfig -> mutant, one constant changed -> its result: do the transcripts notice?
 
-A constant that no transcript notices could be wrong unseen. Knows records and the reward's
-signature. Does not know screens or exit codes.
+A constant that no transcript notices could be wrong unseen. Knows records, the loop and the
+reward's signature. Does not know screens or exit codes.
 
 A transcript is played by the real loop on its lines, answered by its outputs:
 
     Golden -> ScriptedEngine + FakeKernel -> LineSampler -> Trajectory
 
 So the code that names a policy's outcomes names these, never this module. What no output shows (a
-deadline, a death) comes from the outcome that the author wrote.
+deadline, a death) comes from the outcome that the author wrote. `read_written` gives
+the same lines to be run again in a real kernel, and to be shown to a model.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ _UNLIMITED = 1 << 20
 _HEADER = re.compile(r'Traceback \(most recent call last\):|  File "<stdin>", line \d+')
 _RAISED = re.compile(r"(?:\w+\.)*(\w+)(?::.*)?")
 _ERROR = re.compile(r"(?:\w+\.)*(\w*(?:Error|Exception)|OutputLimit)(?::.*)?")
+
+_TOLERANCE = 1e-6
 
 
 def play(golden: Golden, *, sibling_index: int = 0) -> Trajectory:
@@ -157,9 +160,6 @@ def _written(file: GoldenFile) -> Iterator[Written]:
             for line in golden.lines
         )
         yield Written(problem=problem_of(golden), lines=tuple(lines))
-
-
-_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,11 @@ Values are what `parse` returns. Order matters in lists and tuples, not in sets,
 of mappings. Sets of reals are compared as such (`points.differ`). A float never equals an exact
 answer, and an infinity only itself.
 
-Knows no task and no process; the caller sets the deadline.
-
 Two antiderivatives are equal where both increase alike between any two places: a constant cancels,
 whatever its name or value, and a jump does not. Where the known one has log(|u|), the other may
 have log(u), as sympy integrates: that is another constant where u < 0.
+
+Knows no task and no process; the caller sets the deadline.
 """
 
 from __future__ import annotations

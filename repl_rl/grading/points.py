@@ -8,12 +8,12 @@ bound that says so, and what has no certain value where the known answer has one
 seed comes with the problem and never enters a kernel, so no expression can be bent to fit the
 points.
 
-Knows nothing of proofs and verdicts.
-
 Sets of reals are compared exactly (`differ`): two sets -> all their ends, in order -> the pieces
 between them -> in which piece they differ. A condition on one symbol that is compared with numbers
 is the set of what it allows. One that is not solved for its symbol (`x**2 < 4`) is none: it
 restates the question.
+
+Knows nothing of proofs and verdicts.
 """
 
 from __future__ import annotations

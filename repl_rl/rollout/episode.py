@@ -2,12 +2,11 @@
 
     ids, room, stop_ids, line_seed -> somebody's tokens -> take -> Step
 
-`LineSampler` is a loop over it; a framework can bring its own. Knows tokens and kernels. Does not
-know who samples, nor groups or training.
-
 A `Session` is the REPL as a transcript has it: a line is a comment, a submission or a statement; a
 statement goes to the kernel when it is whole. A sampler, a person at the keyboard and a replay run
-their lines through it. An `Episode` is a session with token ids.
+their lines through it. An `Episode` is a session with token ids: `LineSampler` is a loop over it,
+and a framework can bring its own. Knows tokens and kernels. Does not know who samples, nor groups
+or training.
 """
 
 from __future__ import annotations

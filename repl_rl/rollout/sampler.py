@@ -2,10 +2,9 @@
 
     prompt -> thought -> Episode -> [engine.line -> episode.take_line]* -> Trajectory
 
-Knows engines. The episode knows what a line does. Does not know rewards, groups or training.
-
 `ScriptSampler` writes trajectories without an engine: prompt, lines and answers have the ids that
-they have where a model samples.
+they have where a model samples. Knows engines. The episode knows what a line does. Does not know
+rewards, groups or training.
 """
 
 from __future__ import annotations
@@ -28,37 +27,6 @@ from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import Prompt, TranscriptFormat, line_of
 from repl_rl.transcript.tokens import Codec
 from repl_sandbox.types import Kernel
-
-
-def _room_for_thought(built: TrajectoryBuilder, limits: SamplingConfig) -> int:
-    """Tokens of a thought that leave one for a line; raises ConfigError where there is none."""
-    needed = len(built.encoding.after_thought(built.prompt.after, "")[0]) + 1
-    room = min(limits.max_tokens, built.context_tokens - built.num_prompt) - needed
-    if room < 0:
-        raise ConfigError(
-            f"{needed} tokens end a thought and ask for a line, {room + needed} are left for a "
-            f"trajectory; raise sampling.max_tokens, or set sampling.max_think_tokens = 0"
-        )
-    return min(limits.max_think_tokens, room)
-
-
-def _of_thought(
-    built: TrajectoryBuilder, ids: Sequence[int], sampled: SampledLine
-) -> tuple[SampledLine, bool]:
-    """(the part of a piece that belongs to the thought, whether the thought is over)."""
-    decode, marker = built.encoding.codec.decode, built.encoding.thought_end(built.prompt.after)
-    if marker in decode([*ids, *sampled.ids]):
-        sizes = range(1, len(sampled.ids) + 1)
-        at = bisect.bisect_left(
-            sizes, x=True, key=lambda size: marker in decode([*ids, *sampled.ids[:size]])
-        )
-        return _cut(sampled, sizes[at]), True
-    is_over = sampled.end is LineEnd.EOS
-    return _cut(sampled, len(sampled.ids) - is_over), is_over
-
-
-def _cut(sampled: SampledLine, size: int) -> SampledLine:
-    return replace(sampled, ids=sampled.ids[:size], logprobs=sampled.logprobs[:size])
 
 
 class LineSampler:
@@ -246,3 +214,34 @@ class ScriptSampler:
         ids = tuple(self.encoding.line_ids(line_of(source))[:room])
         end = line_end(ids[-1], newline_ids=codec.newline_ids, eos_ids=codec.eos_ids)
         return SampledLine(ids=ids, logprobs=(0.0,) * len(ids), end=end, policy_version=0)
+
+
+def _room_for_thought(built: TrajectoryBuilder, limits: SamplingConfig) -> int:
+    """Tokens of a thought that leave one for a line; raises ConfigError where there is none."""
+    needed = len(built.encoding.after_thought(built.prompt.after, "")[0]) + 1
+    room = min(limits.max_tokens, built.context_tokens - built.num_prompt) - needed
+    if room < 0:
+        raise ConfigError(
+            f"{needed} tokens end a thought and ask for a line, {room + needed} are left for a "
+            f"trajectory; raise sampling.max_tokens, or set sampling.max_think_tokens = 0"
+        )
+    return min(limits.max_think_tokens, room)
+
+
+def _of_thought(
+    built: TrajectoryBuilder, ids: Sequence[int], sampled: SampledLine
+) -> tuple[SampledLine, bool]:
+    """(the part of a piece that belongs to the thought, whether the thought is over)."""
+    decode, marker = built.encoding.codec.decode, built.encoding.thought_end(built.prompt.after)
+    if marker in decode([*ids, *sampled.ids]):
+        sizes = range(1, len(sampled.ids) + 1)
+        at = bisect.bisect_left(
+            sizes, x=True, key=lambda size: marker in decode([*ids, *sampled.ids[:size]])
+        )
+        return _cut(sampled, sizes[at]), True
+    is_over = sampled.end is LineEnd.EOS
+    return _cut(sampled, len(sampled.ids) - is_over), is_over
+
+
+def _cut(sampled: SampledLine, size: int) -> SampledLine:
+    return replace(sampled, ids=sampled.ids[:size], logprobs=sampled.logprobs[:size])

@@ -70,11 +70,11 @@ def unscored(trajectory: Trajectory, problem: Problem) -> Scored:
 
 @contextlib.asynccontextmanager
 async def open_scorer(plan: TaskPlan) -> AsyncIterator[Scorer]:
-    """The grader and the reward of a plan, for trajectories of its task."""
+    """Open the grader and the reward of a plan; without a grader where it is not graded."""
     grading = plan.grading
-    ungraded = Scorer(task_spec=plan.task_spec, judge=None, reward=plan.reward)
+    scorer = Scorer(task_spec=plan.task_spec, judge=None, reward=plan.reward)
     if not plan.is_graded:
-        yield ungraded
+        yield scorer
         return
     async with Grader(num_workers=grading.num_workers, deadline_s=grading.deadline_s) as judge:
-        yield replace(ungraded, judge=judge)
+        yield replace(scorer, judge=judge)

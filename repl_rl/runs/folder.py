@@ -3,9 +3,10 @@
     config.toml  versions.json  metrics.jsonl  trajectories/*.jsonl  tokenizer/  checkpoints/
     RUN | RUN/checkpoints/NAME -> RUN;  RUN -> its newest weights;  Origin -> was it run here?
 
-Knows files and records. Does not know how they are made, nor what is in a checkpoint.
+`files` lists the files of trajectories in order, `part_of` finds the one that a person
+means, and `load_run` reads them.
 
-`files` lists the files of trajectories in order, and `part_of` finds the one that a person means.
+Knows files and records. Does not know how they are made, nor what is in a checkpoint.
 """
 
 from __future__ import annotations

@@ -18,9 +18,6 @@ from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import METRICS
 from repl_rl.runs.summary import wilson_interval
 
-MAX_CURVES = 35
-"""Most runs of one picture: it has as many lines that differ without colour."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsRow:

@@ -28,7 +28,7 @@ from repl_rl.base.disk import explained
 from repl_rl.base.terminal import one_row
 from repl_rl.records import OutcomeKind, Tone
 from repl_rl.runs.folder import CURVES
-from repl_rl.runs.metrics import MAX_CURVES, Curve, Point, read_curve, running_mean
+from repl_rl.runs.metrics import Curve, Point, read_curve, running_mean
 
 Item = TypeVar("Item")
 
@@ -60,17 +60,20 @@ _STYLE: dict[str, Any] = {  # Any: as matplotlib has it
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#000000", "#56B4E9", "#B8860B")
 """After Okabe and Ito (2008), whose palette is made for colour blindness."""
 _DASHES = ("-", (0, (6, 2)), (0, (1.2, 1.4)), (0, (7, 2, 1.2, 2)), (0, (3, 1.5, 1, 1.5, 1, 1.5)))
+_MARKERS = "os^DvPX"
+MAX_CURVES = len(_DASHES) * len(_MARKERS)
+"""Most runs of one picture: so often a dash and a marker come together once."""
 PENS: list[dict[str, Any]] = [  # Any: as matplotlib has it
     {
-        "color": _COLOURS[number % 7],
-        "linestyle": _DASHES[number % 5],
-        "marker": "os^DvPX"[number % 7],
+        "color": _COLOURS[number % len(_COLOURS)],
+        "linestyle": _DASHES[number % len(_DASHES)],
+        "marker": _MARKERS[number % len(_MARKERS)],
         "mec": "white",
         "mew": 0.5,
     }
     for number in range(MAX_CURVES)
 ]
-"""Looks of the lines of runs: 5 dashes and 7 markers come together once in 35."""
+"""Looks of the lines of runs."""
 _HATCHES = ("", "////", "\\\\\\\\", "..", "xxx", "---", "o", "|||", "++", "**")
 """Hatches of the areas of a stack, from below."""
 _MAX_NAMED = 8
@@ -206,6 +209,8 @@ class Stack:
     steps: list[int]  # [S]
     areas: dict[str, list[float]]  # of [S]
     colours: list[str]
+    is_share: bool
+    """True where the areas are parts of 1; else they are seconds."""
 
 
 def outcomes(curve: Curve, *, window: int) -> Stack:
@@ -222,7 +227,8 @@ def outcomes(curve: Curve, *, window: int) -> Stack:
         areas[rest] = [sum(values) for values in zip(*left, strict=True)]
     tones = {str(kind): _TONES[kind.traits.tone] for kind in _KINDS}
     areas = {name: values for name, values in areas.items() if any(values)}
-    return Stack(steps=steps, areas=areas, colours=[tones.get(name, _REST) for name in areas])
+    colours = [tones.get(name, _REST) for name in areas]
+    return Stack(steps=steps, areas=areas, colours=colours, is_share=True)
 
 
 def seconds(curve: Curve, *, window: int) -> Stack:
@@ -233,7 +239,7 @@ def seconds(curve: Curve, *, window: int) -> Stack:
     areas = {name: spent[name] for name in sorted(spent, key=lambda name: -sum(spent[name]))}
     areas = {name: values for name, values in areas.items() if any(values)}
     colours = [_PARTS[number % len(_PARTS)] for number in range(len(areas))]
-    return Stack(steps=steps, areas=areas, colours=colours)
+    return Stack(steps=steps, areas=areas, colours=colours, is_share=False)
 
 
 def _smooth(
@@ -391,6 +397,6 @@ def _draw_stack(panel: Axes, stack: Stack) -> None:
     panel.margins(x=0)
     panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     panel.set_ylim(bottom=0)
-    if panel.get_ylabel().startswith("share"):
+    if stack.is_share:
         panel.set_ylim(top=1)
         panel.yaxis.set_major_formatter(PercentFormatter(1))

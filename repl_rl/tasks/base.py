@@ -1,8 +1,8 @@
 """Tasks: problems, a prompt, a grader, and (optionally) scripted demonstrations.
 
-Knows no tokens, no kernel, no training.
-
 `NumberedProblems` finds a problem by its split and number.
+
+Knows no tokens, no kernel, no training.
 """
 
 from __future__ import annotations

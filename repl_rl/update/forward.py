@@ -2,10 +2,10 @@
 
     rows (B, P + T) -> log-probabilities and entropies (B, T) of the labels, by TRL's own head
 
-Knows TRL's head. Does not know losses, advantages or steps.
-
 Where a model allows it, rows are forwarded as a tree: without padding, and what several rows begin
 with once. Elsewhere rows of like length go together.
+
+Knows TRL's head. Does not know losses, advantages or steps.
 """
 
 from __future__ import annotations

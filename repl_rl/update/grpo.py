@@ -6,32 +6,24 @@ Injected tokens enter as `env_mask` 0: TRL leaves them out of the loss, the KL, 
 clip metrics and the token count, and still attends to them. Everything else is TRL's own code.
 All ranks write a checkpoint together; a run that fails keeps one of its last whole step.
 Does not know kernels, tasks or screens.
-
-Options of `[trl]` are checked against TRL's own fields before anything slow begins.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, nullcontext
-from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, get_type_hints
+from typing import Any
 
-import msgspec
 import numpy
 import torch
 from torch.nn.functional import pad
-from transformers import Trainer, get_scheduler
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from repl_rl.base.disk import remove, written_aside
-from repl_rl.base.terminal import one_row
-from repl_rl.config.describe import unknown
 from repl_rl.config.sections import GRPOConfig
 from repl_rl.credit import advantages, ledger
 from repl_rl.credit.advantages import (
@@ -42,62 +34,15 @@ from repl_rl.credit.advantages import (
     weigh_lines,
 )
 from repl_rl.credit.base import Credit
-from repl_rl.errors import ConfigError, DivergedError, RankError, StorageError
+from repl_rl.errors import DivergedError, RankError, StorageError
 from repl_rl.models.weights import inner_model
 from repl_rl.records import Scored
 from repl_rl.runs.folder import COMPLETE, numbered_checkpoints
 from repl_rl.update.forbidden import forbidding_bias, head_biased
 from repl_rl.update.forward import as_tree, head_on_labels, in_parts, takes_trees
+from repl_rl.update.options import refusals_explained
 from repl_rl.update.ranks import ALONE, Ranks
 from repl_rl.update.token_tree import in_use, siblings_together
-
-
-def check_fields(options: Mapping[str, Any], shape: type) -> None:
-    """ConfigError for an option that is no field of `shape`, or of another type."""
-    known = [f"trl.{field.name}" for field in fields(shape)]
-    hints = get_type_hints(shape) if options else {}
-    for name, value in options.items():
-        if name not in hints:
-            raise unknown(f"trl.{name}", known)
-        try:
-            msgspec.convert(value, hints[name])
-        except msgspec.ValidationError as error:
-            expected = str(error).partition(",")[0].lower().replace("`", "").replace(" | null", "")
-            raise ConfigError(f"trl.{name} = {value!r}; {expected}") from None
-        except TypeError:
-            pass  # a union with an enum, whose words TRL looks up itself
-
-
-@contextlib.contextmanager
-def refusals_explained(options: Mapping[str, Any]) -> Iterator[None]:
-    """ConfigError in place of what TRL, transformers and torch raise for options that they refuse.
-
-    Without options an error is nobody's but ours.
-    """
-    try:
-        yield
-    except ConfigError:
-        raise
-    except (ValueError, TypeError, NotImplementedError, ImportError) as error:
-        if not options:
-            raise
-        given = ", ".join(f"{name} = {value!r}" for name, value in options.items())
-        raise ConfigError(f"TRL refuses [trl] {given}: {one_row(str(error))}") from None
-
-
-def try_optimiser(args: Any) -> None:
-    """Make optimiser and schedule for a single weight: whatever they raise is raised here."""
-    if args.optim_target_modules:
-        return  # it asks for the layers of a model
-    made, settings = Trainer.get_optimizer_cls_and_kwargs(args)
-    optimiser = made([torch.nn.Parameter(torch.zeros(1))], **settings)
-    get_scheduler(
-        args.lr_scheduler_type,
-        optimizer=optimiser,
-        num_warmup_steps=args.get_warmup_steps(args.max_steps),
-        num_training_steps=args.max_steps,
-        scheduler_specific_kwargs=args.lr_scheduler_kwargs,
-    )
 
 
 def rollout_rows(

@@ -27,13 +27,8 @@ from repl_rl.credit.base import Credit
 from repl_rl.errors import ConfigError
 from repl_rl.models.precision import Precision
 from repl_rl.records import Scored
-from repl_rl.update.grpo import (
-    DROPS_CUT,
-    LineGRPOTrainer,
-    check_fields,
-    refusals_explained,
-    try_optimiser,
-)
+from repl_rl.update.grpo import DROPS_CUT, LineGRPOTrainer
+from repl_rl.update.options import check_fields, refusals_explained, try_optimiser
 from repl_rl.update.ranks import ALONE, Ranks, launched
 
 NUM_ENTRIES = 100_000

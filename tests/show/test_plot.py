@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from curve_kit import a_step, curve, of
 from repl_rl.records import OutcomeKind
-from repl_rl.runs.metrics import MAX_CURVES
 from repl_rl.runs.plot import (
+    MAX_CURVES,
     PENS,
     axes_of,
     figure,

@@ -2,12 +2,12 @@
 
     in_view(runs): a model's forward -> attend -> attention of each run over its rows
 
-Knows `transformers`' attention interface, in which it registers. `attention`, the product alone,
-serves the trees of an update as well. Does not know tokens, requests or caches.
-
 A packed batch is a few runs of neighbouring rows: slices of the cache, each attended to by itself.
 Copying the keys of a batch together would cost as much as attending to them. So would repeating
 keys for the query heads that share them: here such heads become further queries.
+
+Knows `transformers`' attention interface, in which it registers. `attention`, the product alone,
+serves the trees of an update as well. Does not know tokens, requests or caches.
 """
 
 from __future__ import annotations

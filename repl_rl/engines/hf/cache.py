@@ -2,9 +2,6 @@
 
     request -> best_row, Prompts -> Row -> RowCache: written anywhere, never shifted
 
-Knows `transformers`' cache protocol and the ids that a row holds. Does not know the model or
-sampling.
-
 Rows keep their keys and values between lines, so resuming a trajectory computes nothing twice. A
 forward names its rows and, per token, the position to write; a token sees what its row holds up to
 its own position, so leftovers of an earlier use are never visible. A row also keeps what a sliding
@@ -23,6 +20,9 @@ what it would have sampled. Found out on x86 with MKL, for one thread and for tw
   batch has a multiple of 4 tokens, which have a multiple of 8 numbers in any model.
 - Sums over keys go 16 at a time: a row looks back on a multiple of 64 columns. Those behind its own
   are masked, and add zeros.
+
+Knows `transformers`' cache protocol and the ids that a row holds. Does not know the model or
+sampling.
 """
 
 from __future__ import annotations
@@ -348,9 +348,6 @@ class Prompts:
 
     def clear(self) -> None:
         self._known.clear()
-
-
-# B rows of a forward, Q tokens in each, P parts
 
 
 COLUMNS = 64

@@ -3,8 +3,9 @@
     line(ids) -> the replica that holds their keys and values -> SampledLine
     sync(weights) -> a file -> pause, load, reset, resume at each replica
 
-Tokens only: knows no text, no kernel, no reward. The servers are not ours: they are
-neither started nor ended here.
+`VLLMServer` is what `sampling.engine = "vllm-server"` stands for; importing it loads no torch.
+Tokens only: knows no text, no kernel, no reward. The servers are not ours: they are neither started
+nor ended here.
 
 A line is a pure function of its ids, its seed and the weights, so one that fails is asked for
 again, of another replica if there is one. Weights travel through a file that trainer and servers

@@ -92,6 +92,9 @@ def settled(
 
 def stated(statement: str, names: Iterable[str]) -> Claims:
     """Claims that the words of a statement make of `names`."""
+    names = tuple(names)
+    if not names:
+        return {}
     text = " ".join(statement.split())
     claims: dict[str, list[frozenset[str]]] = {}
     for pattern in _PHRASES:

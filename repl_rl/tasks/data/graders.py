@@ -251,7 +251,6 @@ def _has_floats(value: Value) -> bool:
     return isinstance(value, sympy.Basic) and value.has(sympy.Float)
 
 
-SPEC = "repl_rl.tasks.data.graders:ByTests"
 LIMITS = Limits(line_cpu_s=1.0, line_wall_s=2.0, kernel_cpu_s=4)
 """All calls together stay within the deadline of a verdict."""
 

@@ -319,8 +319,10 @@ def _summary(
 
 
 def _digest_of(items: Iterable[_Item]) -> str:
-    texts = (f"{item.statement}\n{item.answer}\n" for item in items)
-    return hashlib.sha256("".join(texts).encode()).hexdigest()
+    digest = hashlib.sha256()
+    for item in items:
+        digest.update(f"{item.statement}\n{item.answer}\n".encode())
+    return digest.hexdigest()
 
 
 def _short(text: str) -> str:

@@ -17,7 +17,6 @@ from repl_rl.base.disk import read_text
 from repl_rl.config.sections import DataConfig
 from repl_rl.errors import ConfigError, how_to_install
 from repl_rl.records import Problem, Split
-from repl_rl.tasks.data import graders
 from repl_rl.tasks.data.columns import DataRow, digest, read_rows
 from repl_rl.tasks.data.graders import ByName
 from repl_rl.tasks.data.gym import GymTask, open_family
@@ -75,6 +74,7 @@ def _first_line(error: Exception) -> str:
 
 PROMPT_FILE = "data.txt"
 SPEC = "repl_rl.tasks.data.graders:ByName"
+TESTS_SPEC = "repl_rl.tasks.data.graders:ByTests"
 
 
 class DataTask(ByName):
@@ -103,7 +103,7 @@ def open_data(name: str, data: DataConfig) -> tuple[DataTask | GymTask, str]:
     """
     if name.startswith(GYM):
         return open_family(name, data)
-    spec = graders.SPEC if data.grader == "tests" else SPEC
+    spec = TESTS_SPEC if data.grader == "tests" else SPEC
     if name.startswith(HUB):
         split_hub_name(name)
         return DataTask(name, partial(_hub_source, name, data.config), data), spec

@@ -2,9 +2,9 @@
 
     ReplayRequest -> [StoredTrajectory] -> rows of text | a file | a person at a terminal
 
-Knows the order of things. Does not know flags or exit codes.
-
 Many at once run behind a bar, in pools and graders that are closed again.
+
+Knows the order of things. Does not know flags or exit codes.
 """
 
 from __future__ import annotations

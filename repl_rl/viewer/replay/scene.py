@@ -2,9 +2,9 @@
 
     StoredTrajectory -> Scene (config, setup, transcript format, notes)
 
-Knows files and settings. Does not know kernels.
-
 The text of each token is found without a model, in what a run keeps of its tokenizer.
+
+Knows files and settings. Does not know kernels.
 """
 
 from __future__ import annotations

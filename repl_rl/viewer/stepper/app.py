@@ -40,7 +40,8 @@ from repl_rl.viewer.stepper.screen import (
     tokens_overlay,
     variables_overlay,
 )
-from repl_rl.viewer.stepper.walk import DIFFERS, Walk, clipped, first_rows, styled
+from repl_rl.viewer.stepper.texts import DIFFERS, clipped, first_rows, styled
+from repl_rl.viewer.stepper.walk import Walk
 from repl_sandbox.types import KernelSource, SandboxError
 
 Command = Coroutine[None, None, str | None]

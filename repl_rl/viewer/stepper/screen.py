@@ -2,9 +2,9 @@
 
     Walk -> Face: head, transcript, both outputs, a row of status or question, keys
 
-Knows widgets and names of keys. Does not know what a key does, nor where a walk comes from.
-
 Overlays show tokens, variables, details and help until a key puts them away.
+
+Knows widgets and names of keys. Does not know what a key does, nor where a walk comes from.
 """
 
 from __future__ import annotations
@@ -26,20 +26,19 @@ from repl_rl.records import Line, LineOutcome
 from repl_rl.transcript.format import spans, strip_line
 from repl_rl.viewer.replay.live import LiveLine, Variable
 from repl_rl.viewer.show.marked import INJECTED, SAMPLED
-from repl_rl.viewer.stepper.views import NARROW, head, judged, transcript
-from repl_rl.viewer.stepper.walk import (
+from repl_rl.viewer.stepper.texts import (
     DIFFERS,
     DIM,
     KEY,
     TITLE,
-    Tokens,
-    Walk,
     cleaned,
     clipped,
     milliseconds,
     number,
     styled,
 )
+from repl_rl.viewer.stepper.views import NARROW, head, judged, transcript
+from repl_rl.viewer.stepper.walk import Tokens, Walk
 
 
 class KeyRow(NamedTuple):

@@ -17,20 +17,19 @@ from repl_rl.records import Scored
 from repl_rl.transcript.format import strip_line
 from repl_rl.viewer.replay.live import LiveLine
 from repl_rl.viewer.show.marked import ERROR, INJECTED, PROMPT, SAMPLED, kind_words
-from repl_rl.viewer.stepper.walk import (
+from repl_rl.viewer.stepper.texts import (
     DIFFERS,
     DIM,
     TITLE,
-    Walk,
     cleaned,
     clipped,
     first_rows,
     fitted,
     number,
-    opens_a_block,
     stacked,
     styled,
 )
+from repl_rl.viewer.stepper.walk import Walk, opens_a_block
 
 _OUTPUT_ROWS = 3
 """Rows of an output in the transcript; the panes have it whole."""

@@ -9,8 +9,7 @@ import sympy
 
 import rule_kit as kit
 from repl_rl.records import Problem
-from repl_rl.tasks.sympy_proofs.wide.calculus import coefficients, iterable, unit
-from repl_rl.tasks.sympy_proofs.wide.limit import RULES
+from repl_rl.tasks.sympy_proofs.wide.limit import RULES, coefficients, iterable, unit
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from typing import Any
 import sympy
 
 from repl_rl.grading.declared import binding, declared
-from repl_rl.grading.equality import compare_expressions
+from repl_rl.grading.equality import compare_expressions, wrong
 from repl_rl.grading.parse import Malformed, Value, parse
 from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_rl.tasks.sympy_proofs.family import Draft, Rule, nonzero
@@ -88,7 +88,7 @@ def _is_rational(value: Any) -> bool:
 
 
 def _wrong(evidence: str) -> Verdict:
-    return Verdict(kind=VerdictKind.WRONG, method="squares", evidence=evidence[:200])
+    return wrong("squares", evidence[:200])
 
 
 def _draft(f: Any, names: Sequence[str], answer: str, solution: Sequence[str]) -> Draft:
