@@ -225,6 +225,7 @@ def call(
     before = signal.getsignal(signal.SIGTERM)
     for name in ("HF_HUB_DISABLE_TELEMETRY", "TRL_EXPERIMENTAL_SILENCE", "TOKENIZERS_PARALLELISM"):
         monkeypatch.setenv(name, "1")
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # undone at the end
 
     def run(*arguments: str) -> Called:
         monkeypatch.setattr(sys, "argv", ["repl-rl", *arguments])

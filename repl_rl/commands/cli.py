@@ -87,6 +87,8 @@ def main() -> None:
         _with_hint(error).show()
         sys.exit(USAGE_ERROR)
     except (KeyboardInterrupt, click.Abort) as error:
+        # It may have come while an object was made; what is there of it cannot close itself.
+        sys.unraisablehook = lambda _: None
         detail = str(error.__cause__ or error)  # click has its own type for it
         _fail(f"interrupted{detail and '; '}{detail}", exit_code())
     except (ConfigError, SettingError) as error:

@@ -6,6 +6,8 @@ import json
 import logging
 import shutil
 import signal
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -343,6 +345,27 @@ def test_a_polite_kill_goes_the_way_of_an_interrupt(call: Call) -> None:
         signal.signal(signal.SIGINT, before)
         received_signals.clear()
     assert heard == [signal.SIGINT]
+
+
+INTERRUPTED = """
+import repl_rl.commands.cli as command_line
+
+class Loop:
+    def __init__(self):
+        raise KeyboardInterrupt
+    def __del__(self):
+        self.socket.close()
+
+command_line.cli = lambda **_: Loop()
+command_line.main()
+"""
+
+
+def test_an_interrupt_while_an_object_is_made_is_one_line() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (130, "repl-rl: interrupted\n")
 
 
 # What a stranger's file says

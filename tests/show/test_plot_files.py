@@ -161,7 +161,6 @@ def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
             "'x.pdf' is no picture; expected a name that ends in .png",
         ),
         (("run", "--output", "no/x.png"), "'no/x.png': there is no folder 'no'"),
-        (tuple(map(str, range(36))), "36 runs are given; a picture holds 35 at most"),
     ],
 )
 def test_what_cannot_be_drawn_is_one_line_before_anything_is_loaded(
@@ -170,11 +169,15 @@ def test_what_cannot_be_drawn_is_one_line_before_anything_is_loaded(
     (tmp_path / "empty").mkdir()
     write(tmp_path / "run", rows(2))
     write(tmp_path / "evaluation", [{"step": 0, "eval/solve_rate": 0.5, "eval/total": 20}])
-    for number in range(36):
-        write(tmp_path / str(number), rows(1))
     code, out, err = call("plot", *arguments)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith(f"repl-rl: {message}")
+
+
+def test_more_runs_than_a_picture_holds_are_one_line(call: Call, tmp_path: Path) -> None:
+    names = [write(tmp_path / str(number), rows(1)).name for number in range(36)]
+    refusal = "repl-rl: 36 runs are given; a picture holds 35 at most\n"
+    assert call("plot", *names) == (2, "", refusal)
 
 
 @pytest.mark.usefixtures("without_matplotlib")
