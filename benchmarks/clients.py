@@ -29,7 +29,7 @@ from jupyter_client.manager import KernelManager
 from rich.console import Console
 from rich.table import Table
 
-from repl_sandbox.jupyter.resident_client import resident_address
+from repl_sandbox.jupyter.configuration import resident_address
 
 TIMEOUT_S = 60.0
 CELL = "x = 2"

@@ -22,7 +22,7 @@ from repl_rl.config.sections import SandboxConfig
 from repl_rl.records import Finding
 from repl_rl.rollout.runner import kernel_pool
 from repl_rl.runs.folder import version_of
-from repl_sandbox.host.canary import PROBES
+from repl_sandbox.host.pool import PROBES
 from repl_sandbox.types import SandboxError
 from repl_sandbox.walls import confine, landlock
 from repl_sandbox.walls.isolation import Level, Walls

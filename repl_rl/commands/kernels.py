@@ -12,8 +12,7 @@ from typing import Any
 
 import click
 
-from repl_sandbox.jupyter.configuration import Configuration, names_in
-from repl_sandbox.jupyter.resident_client import resident_address
+from repl_sandbox.jupyter.configuration import Configuration, names_in, resident_address
 from repl_sandbox.jupyter.serve import serve as serve_kernels
 from repl_sandbox.types import Isolation
 

@@ -30,8 +30,8 @@ from repl_rl.rollout.prefixes import can_be_had_again
 from repl_rl.rollout.scoring import Scoring, unscored
 from repl_rl.tasks.base import Task, make_prompt, make_setup
 from repl_rl.transcript.format import Prompt, TranscriptFormat
-from repl_sandbox.host.front_end import FrontEnd
 from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.host.started_kernel import FrontEnd
 from repl_sandbox.types import ExecStatus, Execution, Kernel, KernelSource, Limits, SandboxError
 
 

@@ -9,14 +9,7 @@ if TYPE_CHECKING:
     from repl_sandbox.host.pool import KernelPool
     from repl_sandbox.render import clean
     from repl_sandbox.statements import Compiler
-    from repl_sandbox.types import (
-        ExecStatus,
-        Execution,
-        Isolation,
-        Kernel,
-        Limits,
-        SandboxError,
-    )
+    from repl_sandbox.types import ExecStatus, Execution, Isolation, Kernel, Limits, SandboxError
 
 __all__ = [
     "Compiler",

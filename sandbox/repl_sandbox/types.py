@@ -1,13 +1,38 @@
-"""Types that cross the boundary of a kernel: one source goes in, one `Execution` comes back.
+"""Boundary of a kernel: one source goes in, one `Execution` comes back.
 
-Standard library only. Knows nothing of models, tokens, tasks or rewards.
+Types of what crosses it, and the names, numbers and sizes that both ends of a socket agree on.
+Standard library only: so the trainer's end needs no ipykernel, and the fork server no asyncio.
+Knows nothing of models, tokens, tasks or rewards, nor what messages mean.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
+
+PERSON_CPU_S = 24 * 3600
+"""`Limits.kernel_cpu_s` for a kernel that a person uses."""
+
+MAX_PACKET_BYTES = 1 << 17
+"""Most bytes of one message between trainer and fork server."""
+
+DIRECT, SHELL, IOPUB, STDIN, HEARTBEAT, CONTROL = range(6)
+"""A kernel's channels: one for its owner, and those of Jupyter, which only a console has."""
+
+PORTS = {
+    "shell_port": SHELL,
+    "iopub_port": IOPUB,
+    "stdin_port": STDIN,
+    "hb_port": HEARTBEAT,
+    "control_port": CONTROL,
+}
+"""Jupyter's names for the channels."""
+
+SIZE_BYTES = 4
+"""On the owner's channel a message is its size, most significant byte first, and a JSON array.
+The owner sends `[number, mode, source]`, the kernel `[number, *Answer]`."""
 
 
 class SandboxError(RuntimeError):
@@ -71,10 +96,6 @@ class Execution:
     """True where `output` had to be cut to `Limits.max_output_chars`."""
 
 
-PERSON_CPU_S = 24 * 3600
-"""`Limits.kernel_cpu_s` for a kernel that a person uses."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Limits of one kernel. A line over its limit is a result, not an exception."""
@@ -116,3 +137,8 @@ class KernelSource(Protocol):
 
     async def acquire(self, *, seed: int) -> Kernel:
         """A fresh kernel whose `random` starts from `seed`. SandboxError if there is none."""
+
+
+def socket_path(folder: Path, channel: int) -> Path:
+    """Return a channel's socket. A Jupyter client finds it by transport `ipc`, ip `folder/s`."""
+    return folder / f"s-{channel}"

@@ -17,8 +17,15 @@ from person import TIMEOUT_S, Person
 from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.host.supervisor import SupervisedKernel
 from repl_sandbox.jupyter.front_ends import LINES
-from repl_sandbox.sockets import HEARTBEAT, socket_path
-from repl_sandbox.types import ExecStatus, Execution, Isolation, Limits, SandboxError
+from repl_sandbox.types import (
+    HEARTBEAT,
+    ExecStatus,
+    Execution,
+    Isolation,
+    Limits,
+    SandboxError,
+    socket_path,
+)
 
 pytestmark = pytest.mark.kernel
 Typed = tuple[dict[str, Any], str]  # Any: a reply is JSON

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from kernel_uses import T
-from repl_sandbox.host.front_end import FrontEnd
 from repl_sandbox.host.pool import KernelPool
-from repl_sandbox.host.started_kernel import StartedKernel
+from repl_sandbox.host.started_kernel import FrontEnd, StartedKernel
 from repl_sandbox.jupyter.front_ends import LINES
 from repl_sandbox.types import Isolation, Limits, SandboxError
 

@@ -11,10 +11,9 @@ from types import ModuleType
 
 import pytest
 
-from repl_sandbox.host import canary
-from repl_sandbox.host.canary import PROBES, inspect
+from repl_sandbox.host import pool
 from repl_sandbox.host.fork_server_client import ForkServerClient
-from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.host.pool import PROBES, KernelPool, inspect
 from repl_sandbox.host.supervisor import Process
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.jupyter.front_ends import LINES
@@ -256,7 +255,7 @@ def test_the_canary_finds_every_way_out_of_an_unsealed_kernel(
 def test_a_server_of_notebooks_is_tried_before_its_first_kernel(
     isolation: Isolation, level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(canary, "PROBES", {"add": "1 + 1", "divide": "1 / 0"})
+    monkeypatch.setattr(pool, "PROBES", {"add": "1 + 1", "divide": "1 / 0"})
 
     async def start() -> None:
         link = await Configuration(isolation=isolation, packages=()).start_server()

@@ -15,7 +15,7 @@ import pytest
 
 from jupyter_kernels import TIMEOUT_S, Session, session, use_plain_specs
 from repl_sandbox.jupyter.launch import accept, listen, read_connection
-from repl_sandbox.sockets import PORTS
+from repl_sandbox.types import PORTS
 
 pytestmark = pytest.mark.kernel
 

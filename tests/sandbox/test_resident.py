@@ -21,11 +21,15 @@ import pytest
 
 from jupyter_kernels import TIMEOUT_S, Session, session
 from repl_sandbox.host.fork_server_client import ForkServerClient
-from repl_sandbox.jupyter.configuration import Configuration, add_options, configuration_of
-from repl_sandbox.jupyter.resident_client import connect, resident_kernel
+from repl_sandbox.jupyter.configuration import (
+    Configuration,
+    add_options,
+    configuration_of,
+    connect,
+    resident_kernel,
+)
 from repl_sandbox.jupyter.serve import read_request, serve
-from repl_sandbox.sockets import MAX_PACKET_BYTES
-from repl_sandbox.types import Isolation
+from repl_sandbox.types import MAX_PACKET_BYTES, Isolation
 
 pytestmark = pytest.mark.kernel
 SERVE = [str(Path(sys.executable).with_name("repl-rl")), "kernels", "serve", "--preload", ""]

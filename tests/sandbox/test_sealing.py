@@ -13,7 +13,7 @@ import pytest
 from attacks import ATTACKS, Attack
 from cell_attacks import CELL_ATTACKS
 from labs import ROOT, USERS, run_lab
-from repl_sandbox.host.canary import PROBES
+from repl_sandbox.host.pool import PROBES
 from shared_work import once, shared_folder
 
 # The first test of a level and a user runs its table.

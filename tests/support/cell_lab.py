@@ -28,14 +28,13 @@ from attack_lab import Outcome, is_untouched, make_decoy
 from attacks import ATTACKS, NUMBERS, Attack
 from cell_attacks import CELL_ATTACKS
 from nobody import become
-from repl_sandbox.host.canary import PROBES
 from repl_sandbox.host.fork_server_client import ForkServerClient
+from repl_sandbox.host.pool import PROBES
 from repl_sandbox.host.started_kernel import StartedKernel
 from repl_sandbox.host.supervisor import Process
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.jupyter.front_ends import address
-from repl_sandbox.sockets import SHELL, socket_path
-from repl_sandbox.types import Isolation
+from repl_sandbox.types import SHELL, Isolation, socket_path
 from repl_sandbox.walls import bubblewrap
 
 AT_ONCE = 4

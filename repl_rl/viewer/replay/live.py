@@ -25,8 +25,8 @@ from repl_rl.rollout.runner import kernel_pool
 from repl_rl.transcript.format import SUBMIT, strip_line
 from repl_rl.viewer.replay.compare import difference
 from repl_rl.viewer.replay.scene import Scene, check_setup
-from repl_sandbox.host.front_end import FrontEnd
 from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.host.started_kernel import FrontEnd
 from repl_sandbox.render import clean
 from repl_sandbox.types import ExecStatus, Kernel, KernelSource, SandboxError
 

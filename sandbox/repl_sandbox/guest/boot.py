@@ -27,7 +27,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from repl_sandbox.sockets import MAX_PACKET_BYTES
+from repl_sandbox.types import MAX_PACKET_BYTES
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution, DistributionFinder

@@ -19,7 +19,7 @@ from typing import Any
 
 from repl_sandbox.guest.integrity import Fixed, Integrity
 from repl_sandbox.guest.repl import Answer, Repl, seed_generators
-from repl_sandbox.sockets import DIRECT, SIZE_BYTES, socket_path
+from repl_sandbox.types import DIRECT, SIZE_BYTES, socket_path
 
 # C functions, made before any line runs. Those of `json` are Python, which a line can change.
 SCAN = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # typeshed leaves it out

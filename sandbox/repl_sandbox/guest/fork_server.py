@@ -36,7 +36,7 @@ from typing import Any, NoReturn
 from repl_sandbox.guest.direct import answers, listen
 from repl_sandbox.guest.integrity import Integrity
 from repl_sandbox.guest.repl import Answer, Repl, Spill, refuse_hook, seed_generators
-from repl_sandbox.sockets import MAX_PACKET_BYTES
+from repl_sandbox.types import MAX_PACKET_BYTES
 from repl_sandbox.walls.confine import PR_SET_PDEATHSIG, Confinement
 
 MAX_VALUE_CHARS = 8000

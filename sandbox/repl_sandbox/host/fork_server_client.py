@@ -23,10 +23,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
-from repl_sandbox.host.front_end import FrontEnd, Provision
-from repl_sandbox.host.started_kernel import OrderedKernel, StartedKernel, remove_folder
-from repl_sandbox.sockets import MAX_PACKET_BYTES
-from repl_sandbox.types import Isolation, Limits, SandboxError, SettingError
+from repl_sandbox.host.started_kernel import (
+    FrontEnd,
+    OrderedKernel,
+    Provision,
+    StartedKernel,
+    remove_folder,
+)
+from repl_sandbox.types import MAX_PACKET_BYTES, Isolation, Limits, SandboxError, SettingError
 from repl_sandbox.walls import bubblewrap
 from repl_sandbox.walls.confine import UidSlot
 from repl_sandbox.walls.isolation import ESCAPE, Level, Walls, find_options

@@ -1,9 +1,11 @@
-"""Kernels between their order and their first line, and the end of their folders.
+"""Kernels between order and first line, a client's way to them, and the end of their folders.
 
 messages of the fork server and of its child -> OrderedKernel -> StartedKernel, or why there is none
+StartedKernel -> FrontEnd -> the file by which a person's client finds it
 
-A command that only relays waits for this import: it takes no event loop. Knows what each of both
-says. Does not know how it arrives.
+Whoever starts the fork server chooses a front end, before there is a kernel. A command that only
+relays waits for this import: it takes no event loop. Knows what fork server and child say, names
+and paths. Does not know how a message arrives, nor any client.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from repl_sandbox.types import SandboxError
@@ -86,6 +88,40 @@ class OrderedKernel:
         self.is_short |= bool(message.get("is_short"))
         has_failed = self.error is not None and not self.has_started
         return has_failed or (self.has_started and self.pidfd is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provision:
+    """Files and variables for a fork server beside those that every fork server has."""
+
+    readable: Sequence[Path] = ()
+    """Folders of the machine that kernels may read."""
+    own: Sequence[Path] = ()
+    """Folders made in the runtime folder that kernels may read."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def provide_nothing(_runtime: Path, _environment: Mapping[str, str]) -> Provision:
+    """Return what a front end needs that brings no files."""
+    return Provision()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontEnd:
+    """Way in for clients, as the trusted side knows it."""
+
+    endpoint: str
+    """`module:attribute` that the fork server calls once, with its runtime folder.
+
+    It returns a `guest.fork_server.Endpoint`. The module lies in this package or in one of
+    `distributions`.
+    """
+    distributions: Sequence[str]
+    """Installed packages that it imports there."""
+    write_connection: Callable[[StartedKernel], Path]
+    """Write the file by which a client finds this kernel. OSError where it cannot be."""
+    provide: Callable[[Path, Mapping[str, str]], Provision] = provide_nothing
+    """Make what its kernels need in the runtime folder, given the fork server's environment."""
 
 
 def remove_folder(folder: Path) -> None:

@@ -19,8 +19,7 @@ from pathlib import Path
 from repl_sandbox.host.started_kernel import StartedKernel, remove_folder
 from repl_sandbox.host.wire import KernelConnection, Reply, WireError, read_reply
 from repl_sandbox.render import clean, render
-from repl_sandbox.sockets import DIRECT, socket_path
-from repl_sandbox.types import ExecStatus, Execution, Limits, SandboxError
+from repl_sandbox.types import DIRECT, ExecStatus, Execution, Limits, SandboxError, socket_path
 
 CONNECT_TIMEOUT_S = 5.0
 DEATH_TIMEOUT_S = 30.0

@@ -14,8 +14,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from repl_sandbox.sockets import SIZE_BYTES
-from repl_sandbox.types import ExecStatus, Limits
+from repl_sandbox.types import SIZE_BYTES, ExecStatus, Limits
 
 STATUSES = {str(each): each for each in (ExecStatus.OK, ExecStatus.INCOMPLETE, ExecStatus.ERROR)}
 MAX_NAME_CHARS = 100

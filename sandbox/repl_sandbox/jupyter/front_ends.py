@@ -24,9 +24,8 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from repl_sandbox.host.front_end import FrontEnd, Provision
-from repl_sandbox.host.started_kernel import StartedKernel
-from repl_sandbox.sockets import PORTS
+from repl_sandbox.host.started_kernel import FrontEnd, Provision, StartedKernel
+from repl_sandbox.types import PORTS
 
 VARIABLE = "MPLCONFIGDIR"
 FOLDER = "matplotlib"

@@ -26,10 +26,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from repl_sandbox.host.started_kernel import StartedKernel
-from repl_sandbox.jupyter.configuration import Configuration, add_options, configuration_of
-from repl_sandbox.jupyter.resident_client import KERNEL_TIMEOUT_S, resident_kernel
-from repl_sandbox.sockets import PORTS, STDIN, socket_path
-from repl_sandbox.types import SandboxError
+from repl_sandbox.jupyter.configuration import (
+    KERNEL_TIMEOUT_S,
+    Configuration,
+    add_options,
+    configuration_of,
+    resident_kernel,
+)
+from repl_sandbox.types import PORTS, STDIN, SandboxError, socket_path
 
 Port = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
 COPIED_BYTES = 1 << 16

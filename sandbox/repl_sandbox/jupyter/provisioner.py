@@ -22,9 +22,8 @@ import traitlets
 from jupyter_client.provisioning import KernelProvisionerBase
 
 from repl_sandbox.host.started_kernel import StartedKernel
-from repl_sandbox.jupyter.configuration import Configuration
+from repl_sandbox.jupyter.configuration import KERNEL_TIMEOUT_S, Configuration, resident_kernel
 from repl_sandbox.jupyter.front_ends import address
-from repl_sandbox.jupyter.resident_client import KERNEL_TIMEOUT_S, resident_kernel
 from repl_sandbox.types import Isolation, SandboxError
 
 if TYPE_CHECKING:

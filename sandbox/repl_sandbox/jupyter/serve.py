@@ -32,15 +32,16 @@ import msgspec
 
 from repl_sandbox.host.fork_server_client import ForkServerClient
 from repl_sandbox.host.started_kernel import StartedKernel
-from repl_sandbox.jupyter.configuration import Configuration, add_options, configuration_of
-from repl_sandbox.jupyter.resident_client import (
+from repl_sandbox.jupyter.configuration import (
     KERNEL_TIMEOUT_S,
+    Configuration,
+    add_options,
+    configuration_of,
     connect,
     is_own,
     resident_address,
 )
-from repl_sandbox.sockets import MAX_PACKET_BYTES
-from repl_sandbox.types import SandboxError, SettingError
+from repl_sandbox.types import MAX_PACKET_BYTES, SandboxError, SettingError
 from repl_sandbox.walls.isolation import Walls
 
 FIRST_PASSED_FD = 3

@@ -25,7 +25,7 @@ from jupyter_client.session import Session
 
 from repl_sandbox.guest.fork_server import Endpoint
 from repl_sandbox.guest.repl import Repl
-from repl_sandbox.sockets import CONTROL, HEARTBEAT, IOPUB, SHELL, socket_path
+from repl_sandbox.types import CONTROL, HEARTBEAT, IOPUB, SHELL, socket_path
 
 # A client takes a kernel without a heartbeat for dead.
 CHANNELS = {SHELL: zmq.ROUTER, IOPUB: zmq.PUB, CONTROL: zmq.ROUTER, HEARTBEAT: zmq.ROUTER}
