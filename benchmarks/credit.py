@@ -38,8 +38,7 @@ from repl_rl.base.concurrency import derive_seed
 from repl_rl.config.sections import GRPOConfig
 from repl_rl.credit.advantages import distinct, load_credit
 from repl_rl.credit.ledger import Value, outcomes_after
-from repl_rl.credit.trees.edges import tree_edges
-from repl_rl.credit.trees.tree import grow
+from repl_rl.credit.trees import grow, tree_edges
 from repl_rl.records import Attempt, Scored
 from repl_rl.rollout.plan import Plan
 from repl_rl.rollout.prefixes import attempts_around

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from repl_rl.records import Problem
 from repl_rl.tasks.base import Script
-from repl_rl.tasks.sympy_proofs.task import SympyProofs
+from repl_rl.tasks.sympy_proofs import SympyProofs
 
 
 class Dense(SympyProofs):

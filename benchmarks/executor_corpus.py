@@ -65,7 +65,7 @@ async def make_corpus(num_trajectories: int, limit_s: float) -> list[list[Line]]
 async def demonstrations(run: Run, count: int, rng: random.Random) -> list[list[Line]]:
     from repl_rl.records import Problem, Split
     from repl_rl.tasks.base import Choice
-    from repl_rl.tasks.sympy_proofs.task import SHORT, SympyProofs
+    from repl_rl.tasks.sympy_proofs import SHORT, SympyProofs
 
     task = SympyProofs(Choice(families=SHORT.families, tiers=(1, 2)))
 

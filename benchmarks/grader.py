@@ -144,7 +144,7 @@ def simplified(pair: Pair) -> bool:
     """What most do: evaluate both, and look whether the difference is 0."""
     import sympy
 
-    from repl_rl.grading.declared import declared
+    from repl_rl.grading.parse import declared
 
     symbols = declared(pair.symbols)
     got, expected = (sympy.sympify(text, locals=symbols) for text in (pair.text, pair.answer))
@@ -156,7 +156,7 @@ def math_verified(pair: Pair) -> bool:
     import sympy
     from math_verify import parse, verify
 
-    from repl_rl.grading.declared import declared
+    from repl_rl.grading.parse import declared
 
     symbols = declared(pair.symbols)
     got, expected = (

@@ -15,9 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from repl_rl.grading.declared import declared
 from repl_rl.grading.equality import compare
-from repl_rl.grading.parse import Malformed, parse
+from repl_rl.grading.parse import Malformed, declared, parse
 from repl_rl.records import Problem, Verdict, VerdictKind
 
 FILE = Path(__file__).with_suffix(".jsonl")

@@ -24,7 +24,7 @@ from transformers.utils.logging import disable_progress_bar
 from repl_rl.config import Config
 from repl_rl.config.resolve import resolve
 from repl_rl.credit.advantages import load_credit
-from repl_rl.engines.kinds import engine_kind
+from repl_rl.engines.base import engine_kind
 from repl_rl.engines.memory import measure
 from repl_rl.models.loading import load_weights, read_files, to_train
 from repl_rl.models.precision import Precision, precision

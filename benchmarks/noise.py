@@ -27,8 +27,7 @@ from functools import partial
 
 from repl_rl.config.sections import GRPOConfig
 from repl_rl.credit.base import Outcome
-from repl_rl.credit.trees.edges import Edge, tree_edges
-from repl_rl.credit.trees.tree import Tree
+from repl_rl.credit.trees import Edge, Tree, tree_edges
 from repl_rl.records import Branch, Problem, Reward, Scored, StopReason, Trajectory
 
 UNSCALED = 1.0
@@ -102,7 +101,7 @@ def group(rng: random.Random, *, world: World, size: int) -> Rolled:
 def tree(
     rng: random.Random, *, world: World, factors: Sequence[int], chance: float, baseline: str
 ) -> Rolled:
-    """Left as `credit.trees.growth` has it: a coin at each state, and the first head is taken."""
+    """Left as `credit.trees` has it: a coin at each state, and the first head is taken."""
     size = math.prod(factors)
     stride = size // factors[0]
     leaves = [Leaf(slot=stride * i, lines=world.go_on([], rng)) for i in range(factors[0])]

@@ -27,11 +27,10 @@ from repl_rl.config.sections import TaskConfig
 from repl_rl.records import Problem, Scored, Split, StopReason, Trajectory, VerdictKind
 from repl_rl.rollout.env import Env, open_env
 from repl_rl.tasks.base import Cell, Script, TieredTask, choose
-from repl_rl.tasks.sympy_proofs import SympyProofs
+from repl_rl.tasks.sympy_proofs import Known, SympyProofs, draw, known
 from repl_rl.tasks.sympy_proofs.demonstration import TABLES, facts_of
 from repl_rl.tasks.sympy_proofs.demonstration import played as template_lines
 from repl_rl.tasks.sympy_proofs.family import LINES
-from repl_rl.tasks.sympy_proofs.task import Known, draw, known
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 from rule_kit import WITNESSED, digest_of, mutants, single_calls, solution_of

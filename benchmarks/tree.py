@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from policies import add_policy, group_attempts, opened
 
 from repl_rl.credit.advantages import distinct
-from repl_rl.credit.trees.tree import grow
+from repl_rl.credit.trees import grow
 from repl_rl.records import Attempt, Scored
 from repl_rl.rollout.plan import Plan
 from repl_rl.training.runtime import Runtime

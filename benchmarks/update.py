@@ -34,7 +34,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from repl_rl.config import Config
 from repl_rl.config.resolve import resolve
 from repl_rl.credit.advantages import load_credit
-from repl_rl.engines.kinds import engine_kind
+from repl_rl.engines.base import engine_kind
 from repl_rl.models.loading import read_files
 from repl_rl.models.precision import precision
 from repl_rl.records import (

@@ -22,7 +22,7 @@ from repl_rl.records import OutcomeKind
 from repl_rl.runs.folder import RunPart
 from repl_rl.runs.trajectory_file import Selection
 from repl_rl.viewer.replay import jobs
-from repl_rl.viewer.replay.attach import attach as stand
+from repl_rl.viewer.replay.execute import attach as stand
 from repl_rl.viewer.replay.jobs import ReplayRequest
 from repl_rl.viewer.show.display import Screen
 from repl_sandbox.jupyter.front_ends import console_command, missing_console

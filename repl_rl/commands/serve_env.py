@@ -70,7 +70,7 @@ async def _serve(config: Config, listener: socket.socket, *, idle_s: float, **si
     """Until SIGINT or SIGTERM; all processes are gone then."""
     import uvicorn
 
-    from repl_rl.integrations.openenv.server import make_app  # of the extra `openenv`
+    from repl_rl.integrations.openenv import make_app  # of the extra `openenv`
 
     async with env_of(config) as env:
         click.echo(f"task: {env.plan.task.name}, {sizes['num_sessions']} sessions at once")

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from repl_rl.base.plugins import no_such
 from repl_rl.commands import options as shared
-from repl_rl.commands.leaving import commands, leaving
+from repl_rl.commands.train import commands, leaving
 from repl_rl.config import Config
 from repl_rl.config.resolve import user_settings
 from repl_rl.errors import ConfigError

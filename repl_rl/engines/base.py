@@ -3,8 +3,8 @@
     ids, a seed -> Engine.line -> SampledLine and its LineEnd
 
 Holds the protocol `Engine`, its extensions (`SharedEngine`, `PrefixSharing`), checks of requests
-and lines, `EngineKind`, by which an entry point opens an engine, and the limit on waiting for
-one. Tokens only: an engine knows no text, no kernel, no reward.
+and lines, and the limit on waiting for one. `EngineKind` opens an engine, and an entry point has
+its name; no torch is loaded before. Tokens only: an engine knows no text, no kernel, no reward.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ import math
 from collections.abc import AsyncIterator, Iterable, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from repl_rl.base.plugins import load_named
 from repl_rl.config import Config
 from repl_rl.errors import ConfigError, EngineError
+
+if TYPE_CHECKING:
+    from repl_rl.models.loading import LoadedModel
 
 Weights = Iterable[tuple[str, Any]]
 """Names and tensors of a model, as `weights.named_weights` gives them. Any: no torch here."""
@@ -299,3 +303,27 @@ async def answered_within(limit_s: float, what: str) -> AsyncIterator[None]:
             f"the engine took more than {limit_s:g} s for {what} and counts as hung; see its log, "
             f"or give it longer with sampling.engine_timeout_s"
         ) from None
+
+
+def engine_kind(name: str) -> EngineKind:
+    """The kind of engine of a name in the group `repl_rl.engines`, or `module:Class`.
+
+    Raises ConfigError where there is none of that name.
+    """
+    kind = load_named(name, group="repl_rl.engines")
+    if not (isinstance(kind, type) and issubclass(kind, EngineKind)):
+        raise ConfigError(
+            f"sampling.engine = {name!r} is no engine; expected a subclass of repl_rl.EngineKind"
+        )
+    return kind()
+
+
+def common_options(config: Config, loaded: LoadedModel, row_tokens: int) -> dict[str, Any]:
+    """Arguments that every engine of the project takes."""
+    return {
+        "newline_ids": loaded.codec.newline_ids,
+        "eos_ids": loaded.codec.eos_ids,
+        "forbidden_ids": loaded.forbidden_ids,
+        "row_tokens": row_tokens,
+        "temperature": config.sampling.temperature,
+    }

@@ -2,7 +2,7 @@
 
     symbols, a domain for those that declare nothing, a seed -> points
 
-A symbol that was declared (`grading.declared`) never gets a number that contradicts it. Integers
+A symbol that was declared (`parse.declared`) never gets a number that contradicts it. Integers
 begin with the small ones, where formulas break most. All signs come up, and all magnitudes.
 
 Knows no expressions.

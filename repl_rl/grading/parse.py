@@ -1,6 +1,7 @@
 """Read a submission: untrusted text to sympy objects, by a whitelist over Python's syntax tree.
 
     text -> ast -> size caps -> built bottom-up, each step bounded before it is computed -> Value
+    `x:real n:integer,positive y f:function` -> names -> sympy symbols with these assumptions
 
 Nothing is evaluated by name: no eval, no sympify, no attribute is ever followed. Symbols exist only
 where the problem declares them, with the assumptions that it declares, so none can be smuggled in
@@ -12,12 +13,14 @@ Knows no task, no equality, no process.
 from __future__ import annotations
 
 import ast
+import keyword
 import operator
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import sympy
+from sympy.core.facts import InconsistentAssumptions
 from sympy.core.function import AppliedUndef, UndefinedFunction
 
 from repl_rl.grading.bounded import (
@@ -32,10 +35,11 @@ from repl_rl.grading.bounded import (
     function,
     power,
 )
+from repl_rl.grading.draws import can_be_drawn
 from repl_rl.grading.points import is_condition, is_defined
 from repl_rl.grading.protocol import reading
 
-__all__ = ["MAX_DEPTH", "MAX_NODES", "WORDS", "Malformed", "Value", "parse"]
+__all__ = ["MAX_DEPTH", "MAX_NODES", "WORDS", "Malformed", "Value", "binding", "declared", "parse"]
 
 Value = Any
 """A sympy object (sympy ships no types), or bool, tuple, list, frozenset or dict of them.
@@ -46,6 +50,11 @@ A set of elements is a frozenset, whether it was spelled as Python's or as sympy
 MAX_CHARS = 2000
 MAX_NODES = 400
 MAX_DEPTH = 60
+
+_CLAIMS = (
+    *("complex", "real", "rational", "integer", "even", "odd", "prime"),
+    *("positive", "negative", "nonnegative", "nonpositive", "nonzero"),
+)
 
 
 def parse(text: str, *, symbols: Collection[str] | Mapping[str, Any] = ()) -> Value:
@@ -60,12 +69,12 @@ def parse(text: str, *, symbols: Collection[str] | Mapping[str, Any] = ()) -> Va
     >>> parse("(x + 1)**2", symbols=["x"]).free_symbols
     {x}
     """
-    declared = _declared(symbols)
+    known = _symbols_by_name(symbols)
     tree = _read(text)
     _check_size(tree)
     try:
         with reading():
-            return _build(tree, declared)
+            return _build(tree, known)
     except Malformed:
         raise
     # sympy raises what it likes when a constructor dislikes its arguments
@@ -73,7 +82,54 @@ def parse(text: str, *, symbols: Collection[str] | Mapping[str, Any] = ()) -> Va
         raise Malformed(f"{type(error).__name__}: {error}") from error
 
 
-def _declared(symbols: Collection[str] | Mapping[str, Any]) -> Mapping[str, Any]:
+def declared(text: str) -> dict[str, Any]:
+    """Symbols by their names. ValueError for a declaration that no number meets.
+
+    >>> declared("n:integer,positive y")["n"].is_nonnegative
+    True
+    """
+    symbols: dict[str, Any] = {}
+    for part in text.split():
+        name, colon, claims = part.partition(":")
+        if name in symbols:
+            raise ValueError(f"{name!r} is declared twice in {text!r}")
+        symbols[name] = _symbol(name, claims.split(",") if colon else [])
+    return symbols
+
+
+def binding(text: str) -> str:
+    """Return the line that binds declared symbols in a kernel; all of them are declared alike.
+
+    >>> binding("x:real y:real")
+    "x, y = symbols('x y', real=True)"
+    """
+    pairs = [part.partition(":") for part in text.split()]
+    names = [name for name, _, _ in pairs]
+    (claims,) = {claims for _, _, claims in pairs}
+    given = [f", {claim}=True" for claim in claims.split(",") if claim]
+    given = [", cls=Function"] if claims == "function" else given
+    return f"{', '.join(names)} = symbols('{' '.join(names)}'{''.join(given)})"
+
+
+def _symbol(name: str, claims: list[str]) -> Any:
+    if not name.isidentifier() or keyword.iskeyword(name) or name in WORDS:
+        raise ValueError(f"{name!r} cannot be the name of a symbol")
+    if claims == ["function"]:
+        return sympy.Function(name)
+    for claim in claims:
+        if claim not in _CLAIMS:
+            known = ", ".join(_CLAIMS)
+            raise ValueError(f"{name!r} is declared as {claim!r}, expected some of {known}")
+    try:
+        symbol = sympy.Symbol(name, **dict.fromkeys(claims, True))
+    except InconsistentAssumptions:
+        raise ValueError(f"no number is what {name!r} is declared as: {','.join(claims)}") from None
+    if not can_be_drawn(symbol):
+        raise ValueError(f"no number is drawn for {name!r}, declared as {','.join(claims)}")
+    return symbol
+
+
+def _symbols_by_name(symbols: Collection[str] | Mapping[str, Any]) -> Mapping[str, Any]:
     """ValueError, for whoever wrote the problem, where a name stands for another symbol."""
     if not isinstance(symbols, Mapping):
         return {name: sympy.Symbol(name) for name in symbols}

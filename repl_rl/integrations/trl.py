@@ -31,6 +31,7 @@ from repl_rl.config.resolve import resolve
 from repl_rl.credit.advantages import load_credit
 from repl_rl.errors import ConfigError
 from repl_rl.models.loading import LoadedModel, adopted
+from repl_rl.models.policy import check_trainable, forbidding_bias
 from repl_rl.models.precision import precision
 from repl_rl.records import Attempt, Problem, Scored, Split, StopReason
 from repl_rl.rollout.env import AS_TEXT, Env, EnvEpisode, env_of
@@ -39,7 +40,6 @@ from repl_rl.runs.folder import RunFolder, check_output, rollouts_name
 from repl_rl.tasks.base import NumberedProblems, make_prompt
 from repl_rl.training.runtime import Runtime, open_runtime
 from repl_rl.transcript.format import PROBLEM_MARKER, PYTHON
-from repl_rl.update.forbidden import check_trainable, forbidding_bias
 from repl_rl.update.grpo import LineGRPOTrainer, outcome_reward, rollout_rows
 from repl_rl.update.ranks import launched, refuse_shards
 from repl_rl.update.trainer import by_name, sections_by, weighs_lines

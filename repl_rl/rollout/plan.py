@@ -22,8 +22,7 @@ from repl_rl.config.resolve import read_config, resolve, toml_value
 from repl_rl.credit.advantages import credit_class
 from repl_rl.credit.base import Credit
 from repl_rl.credit.rewards import BoundReward, RunningReward, bound_reward, shaped
-from repl_rl.engines.base import EngineKind
-from repl_rl.engines.kinds import engine_kind
+from repl_rl.engines.base import EngineKind, engine_kind
 from repl_rl.errors import ConfigError
 from repl_rl.records import Attempt, Origin, Problem, Split, Trajectory
 from repl_rl.rollout.sampler import LineSampler

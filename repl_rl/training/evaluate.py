@@ -24,7 +24,7 @@ from repl_rl.progress import Progress, Update
 from repl_rl.records import Attempt, Problem, Scored, Split, Trajectory, Verdict
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs import folder, summary, trajectory_file
-from repl_rl.runs.rollout_metrics import habits
+from repl_rl.runs.metrics import habits
 from repl_rl.runs.sink import Sink
 from repl_rl.tasks.base import Task, baselines_of
 from repl_rl.training.runtime import Runtime, open_runtime

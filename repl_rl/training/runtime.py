@@ -44,6 +44,7 @@ from repl_rl.engines.memory import (
 )
 from repl_rl.errors import DivergedError, EngineError
 from repl_rl.models import loading
+from repl_rl.models.policy import check_trainable
 from repl_rl.models.precision import Precision, keys_in, precision, warning
 from repl_rl.models.weights import named_weights
 from repl_rl.progress import Progress
@@ -55,7 +56,6 @@ from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.sink import Sink
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.encoding import Encoding, prompt_ids
-from repl_rl.update.forbidden import check_trainable
 from repl_rl.update.ranks import ALONE, Ranks
 
 _SAMPLED_TOKENS = 8

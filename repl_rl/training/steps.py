@@ -28,7 +28,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.progress import Progress, Update, ignore
 from repl_rl.records import Attempt, Problem, Scored, Split
 from repl_rl.runs.folder import rollouts_name
-from repl_rl.runs.rollout_metrics import percentiles, rollout_metrics
+from repl_rl.runs.metrics import percentiles, rollout_metrics
 from repl_rl.runs.sink import Sink
 from repl_rl.tasks.base import Task
 from repl_rl.training.evaluate import HeldOut, run_counted, warn_of_ungraded

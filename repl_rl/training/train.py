@@ -34,7 +34,6 @@ from repl_rl.progress import SILENT, Progress
 from repl_rl.records import Attempt, Origin
 from repl_rl.rollout.plan import Plan
 from repl_rl.rollout.runner import kernel_pool
-from repl_rl.runs.card import write_card
 from repl_rl.runs.folder import (
     CHECKPOINTS,
     FINAL,
@@ -47,7 +46,7 @@ from repl_rl.runs.folder import (
 from repl_rl.runs.resume import Begun, begun, cut, evaluated_steps
 from repl_rl.tasks.base import Task, demonstrable
 from repl_rl.training import evaluate, starter, steps
-from repl_rl.training.publish import MERGED, push
+from repl_rl.training.publish import MERGED, push, write_card
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.transcript.format import setup_sources
 from repl_rl.update.grpo import last_step_kept

@@ -35,10 +35,10 @@ from repl_rl.credit.advantages import (
 )
 from repl_rl.credit.base import Credit
 from repl_rl.errors import DivergedError, RankError, StorageError
+from repl_rl.models.policy import forbidding_bias, head_biased
 from repl_rl.models.weights import inner_model
 from repl_rl.records import Scored
 from repl_rl.runs.folder import COMPLETE, numbered_checkpoints
-from repl_rl.update.forbidden import forbidding_bias, head_biased
 from repl_rl.update.forward import as_tree, head_on_labels, in_parts, takes_trees
 from repl_rl.update.options import refusals_explained
 from repl_rl.update.ranks import ALONE, Ranks

@@ -6,12 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from repl_rl.commands.leaving import (
-    commands,
-    left_by,
-    next_after,
-    next_after_end,
-)
+from repl_rl.commands.train import commands, left_by, next_after, next_after_end
 
 
 @pytest.fixture

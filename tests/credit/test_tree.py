@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from credit_kit import sibling
-from repl_rl.credit.trees.edges import Edge, tree_edges
+from repl_rl.credit.trees import Edge, tree_edges
 from repl_rl.records import Branch, Reward, Scored
 
 

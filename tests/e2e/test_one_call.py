@@ -10,8 +10,8 @@ import pytest
 from repl_rl.records import Problem, Split, VerdictKind
 from repl_rl.rollout.env import Env, open_env
 from repl_rl.tasks.base import Cell
+from repl_rl.tasks.sympy_proofs import SympyProofs, known
 from repl_rl.tasks.sympy_proofs.family import FAMILIES
-from repl_rl.tasks.sympy_proofs.task import SympyProofs, known
 from rule_kit import single_calls
 
 pytestmark = [pytest.mark.slow, pytest.mark.kernel]

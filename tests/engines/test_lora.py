@@ -14,7 +14,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from adapter_kit import CPU, IDS, logits, wrapped
 from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, LoraConfig, SamplingConfig
-from repl_rl.engines.kinds import HF
+from repl_rl.engines.hf import HF
 from repl_rl.engines.memory import Memory, measure
 from repl_rl.engines.vllm.server import _write
 from repl_rl.errors import ConfigError

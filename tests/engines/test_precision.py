@@ -9,7 +9,7 @@ import torch
 
 from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, SamplingConfig
-from repl_rl.engines.kinds import engine_kind
+from repl_rl.engines.base import engine_kind
 from repl_rl.errors import ConfigError
 from repl_rl.models.precision import (
     Precision,

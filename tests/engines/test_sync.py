@@ -16,9 +16,8 @@ import torch
 from engine_kit import EOS, NEWLINE, qwen3
 from repl_rl.config import Config
 from repl_rl.config.sections import SamplingConfig
-from repl_rl.engines.base import Engine, EngineWrapper, SampledLine, Weights
+from repl_rl.engines.base import Engine, EngineWrapper, SampledLine, Weights, engine_kind
 from repl_rl.engines.hf.engine import HFEngine
-from repl_rl.engines.kinds import engine_kind
 from repl_rl.errors import ConfigError, DivergedError, EngineError
 from repl_rl.models.loading import LoadedModel
 from repl_rl.models.precision import Precision

@@ -11,7 +11,7 @@ import pytest
 from transformers import LlamaConfig, PreTrainedConfig, Qwen2Config, Qwen3Config
 
 from repl_rl.config.resolve import resolve
-from repl_rl.engines.kinds import engine_kind
+from repl_rl.engines.base import engine_kind
 from repl_rl.engines.memory import Memory, measure, must_recompute
 from repl_rl.models.loading import read_files, to_train
 from repl_rl.models.precision import precision

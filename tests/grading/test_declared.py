@@ -3,10 +3,9 @@
 import pytest
 import sympy
 
-from repl_rl.grading.declared import declared
 from repl_rl.grading.draws import Domain, points
 from repl_rl.grading.equality import compare
-from repl_rl.grading.parse import Malformed, parse
+from repl_rl.grading.parse import Malformed, declared, parse
 from repl_rl.records import VerdictKind
 
 PROVED, REFUTED, WRONG = VerdictKind.PROVED, VerdictKind.REFUTED, VerdictKind.WRONG

@@ -3,9 +3,8 @@
 import pytest
 import sympy
 
-from repl_rl.grading.declared import declared
 from repl_rl.grading.equality import compare
-from repl_rl.grading.parse import Malformed, Value, parse
+from repl_rl.grading.parse import Malformed, Value, declared, parse
 from repl_rl.records import Verdict, VerdictKind
 
 PROVED, SUPPORTED = VerdictKind.PROVED, VerdictKind.SUPPORTED

@@ -12,7 +12,7 @@ import torch
 
 from repl_rl.config.sections import LoraConfig
 from repl_rl.credit.advantages import load_credit
-from repl_rl.engines.kinds import HF
+from repl_rl.engines.hf import HF
 from repl_rl.models.loading import load_weights, read_files, to_train
 from repl_rl.models.precision import precision
 from repl_rl.models.weights import save_merged

@@ -13,8 +13,8 @@ import torch
 from repl_rl.config.sections import GRPOConfig
 from repl_rl.credit.advantages import advantage_rows, load_credit
 from repl_rl.errors import ConfigError
+from repl_rl.models.policy import check_trainable, forbidding_bias, head_biased
 from repl_rl.records import Scored, Trajectory
-from repl_rl.update.forbidden import check_trainable, forbidding_bias, head_biased
 from trainer_kit import Step, Tensors, difference, random_qwen
 
 FORBIDDEN = frozenset({0, *b"[]", *range(123, 256)})

@@ -21,7 +21,7 @@ from repl_rl.credit.advantages import (
     load_credit,
     weigh_lines,
 )
-from repl_rl.engines.kinds import engine_kind
+from repl_rl.engines.base import engine_kind
 from repl_rl.errors import ConfigError
 from repl_rl.models.precision import Precision
 from repl_rl.records import Branch, OutcomeKind, Scored, Thought, Trajectory

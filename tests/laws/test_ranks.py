@@ -22,7 +22,7 @@ from repl_rl.base.concurrency import Interrupts, received_signals
 from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, Loss, SamplingConfig
 from repl_rl.credit.advantages import advantage_rows, load_credit
-from repl_rl.engines.kinds import HF
+from repl_rl.engines.hf import HF
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.engines.vllm.engine import VLLM
 from repl_rl.engines.vllm.server import VLLMServer

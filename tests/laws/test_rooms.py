@@ -32,7 +32,7 @@ SATELLITES = ("integrations", "lm_eval", "testing")
 """What other people's programs import; nothing that trains imports it."""
 ROOMS = (*SPINE, "golden", "viewer", "integrations", "lm_eval", "commands", "testing")
 """All folders. Each imports from those on its left alone."""
-ALIASES = ("repl_rl.trl", "repl_rl.export", "repl_rl.engines.tinker", "repl_rl.engines.vllm_worker")
+ALIASES = ("repl_rl.trl", "repl_rl.export", "repl_rl.engines.tinker")
 """Modules that hold a name of documents for what stands elsewhere."""
 ONE_KIND = ("commands", "tasks/sympy_proofs/wide")
 """Folders in which each file is one of a kind, so that adding one is adding a file."""
@@ -267,7 +267,7 @@ def loaded_by(code: str) -> set[str]:
         "credit.ledger",
         "viewer.replay.execute",
         "viewer.replay.notebook",
-        "viewer.page.writer",
+        "viewer.page",
         "viewer.stepper",
         "viewer.replay.jobs",
         "commands.play",

@@ -27,7 +27,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.records import OutcomeKind, Scored
 from repl_rl.runs.folder import make_origin
 from repl_rl.runs.trajectory_file import StoredTrajectory
-from repl_rl.viewer.replay.attach import attach
+from repl_rl.viewer.replay.execute import attach
 from repl_rl.viewer.replay.scene import make_scene
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution

@@ -14,7 +14,7 @@ import torch
 from attempt_kit import an_attempt
 from repl_rl.config import Config
 from repl_rl.config.sections import SamplingConfig
-from repl_rl.engines.kinds import HF
+from repl_rl.engines.hf import HF
 from repl_rl.errors import ConfigError
 from repl_rl.models.loading import LoadedModel, load_model
 from repl_rl.models.precision import Precision

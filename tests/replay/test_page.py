@@ -20,7 +20,7 @@ from repl_rl.credit.ledger import ledgers
 from repl_rl.errors import ConfigError
 from repl_rl.records import OutcomeKind, Problem, Reward, Scored, Verdict, VerdictKind
 from repl_rl.transcript.format import span_mask
-from repl_rl.viewer.page.writer import details_of, summary_of, write_page
+from repl_rl.viewer.page import details_of, summary_of, write_page
 from repl_rl.viewer.replay.annotated import Annotated
 
 pytestmark = pytest.mark.slow

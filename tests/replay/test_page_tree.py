@@ -15,7 +15,7 @@ from page_browser import Viewer, wait_for
 from repl_rl.config.sections import GRPOConfig
 from repl_rl.records import Reward, Scored, StopReason
 from repl_rl.runs.trajectory_file import append, places
-from repl_rl.viewer.page.writer import details_of, write_page
+from repl_rl.viewer.page import details_of, write_page
 from repl_rl.viewer.replay.annotated import annotate
 from tree_kit import SHARED, three_leaves
 

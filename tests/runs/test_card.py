@@ -11,8 +11,8 @@ from huggingface_hub import ModelCard
 
 from push_hub import checkpoint, ended_run
 from repl_rl.config.resolve import resolve
-from repl_rl.runs.card import card_files, has_card, write_card
 from repl_rl.runs.folder import WarmRecord, write_record
+from repl_rl.training.publish import card_files, has_card, write_card
 
 HIDDEN = ("/home", "somebody", "/srv", "secret")
 

@@ -16,13 +16,7 @@ from repl_rl.records import (
     Verdict,
     VerdictKind,
 )
-from repl_rl.runs.rollout_metrics import (
-    farming_metrics,
-    habits,
-    line_metrics,
-    percentiles,
-    rollout_metrics,
-)
+from repl_rl.runs.metrics import farming_metrics, habits, line_metrics, percentiles, rollout_metrics
 from repl_rl.runs.summary import (
     line_shares,
     ungraded_warning,

@@ -13,7 +13,7 @@ from rich.console import Console
 from repl_rl.credit.ledger import ledgers
 from repl_rl.progress import Progress
 from repl_rl.records import OutcomeKind, Scored, Trajectory
-from repl_rl.runs.rollout_metrics import rollout_metrics
+from repl_rl.runs.metrics import rollout_metrics
 from repl_rl.viewer.show.display import Phase, Screen, trend
 
 MakeTrajectory = Callable[..., Trajectory]

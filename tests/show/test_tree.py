@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from fixture_types import MakeTrajectory
-from repl_rl.credit.trees.table import tree_table
+from repl_rl.commands.show import tree_table
 from repl_rl.records import Scored
 from repl_rl.runs.trajectory_file import append
 from repl_rl.viewer.show.display import Screen

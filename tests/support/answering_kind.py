@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from repl_rl.config import Config
 from repl_rl.engines.base import Engine, SampledLine
-from repl_rl.engines.kinds import HF
+from repl_rl.engines.hf import HF
 from repl_rl.engines.scripted import ScriptedEngine
 from repl_rl.models.loading import LoadedModel
 from scripted_kind import ScriptedKind

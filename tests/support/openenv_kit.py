@@ -14,7 +14,7 @@ import uvicorn
 from openenv import GenericEnvClient
 
 import repl_rl as rr
-from repl_rl.integrations.openenv.server import ReplEnvironment, SharedEnv, make_app
+from repl_rl.integrations.openenv import ReplEnvironment, SharedEnv, make_app
 from repl_rl.tasks.base import NumberedProblems
 
 T = TypeVar("T")

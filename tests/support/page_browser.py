@@ -25,7 +25,7 @@ from repl_rl.records import (
     Verdict,
     VerdictKind,
 )
-from repl_rl.viewer.page.writer import write_page
+from repl_rl.viewer.page import write_page
 from repl_rl.viewer.replay.annotated import Annotated
 
 FLAGS = (

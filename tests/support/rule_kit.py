@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from repl_rl.grading.parse import Malformed
 from repl_rl.records import Problem, Split, Verdict, VerdictKind
 from repl_rl.tasks.base import Cell, Script
+from repl_rl.tasks.sympy_proofs import SympyProofs, draw
 from repl_rl.tasks.sympy_proofs.family import FAMILIES, LINES, Rule
-from repl_rl.tasks.sympy_proofs.task import SympyProofs, draw
 
 TASK = SympyProofs()
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from repl_rl.config import Config
 from repl_rl.engines.base import Engine, SampledLine, Weights
-from repl_rl.engines.kinds import HF
+from repl_rl.engines.hf import HF
 from repl_rl.engines.scripted import ScriptedEngine, Writer, script
 from repl_rl.models.loading import LoadedModel
 from repl_rl.transcript.tokens import Codec

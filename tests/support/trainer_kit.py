@@ -18,7 +18,7 @@ from transformers import (
 from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, SamplingConfig
 from repl_rl.credit.advantages import load_credit
-from repl_rl.engines.kinds import HF
+from repl_rl.engines.hf import HF
 from repl_rl.models.precision import precision
 from repl_rl.records import Scored
 from repl_rl.update.grpo import LineGRPOTrainer

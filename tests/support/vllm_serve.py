@@ -35,7 +35,7 @@ SETTINGS = (
     "--enable-scale-out",
 )
 PROCESSED = ("--logprobs-mode", "processed_logprobs")
-LOADER = ("--worker-extension-cls", "repl_rl.engines.vllm.worker.PolicyLoader")
+LOADER = ("--worker-extension-cls", "repl_rl.engines.vllm_worker.PolicyLoader")
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "TORCHDYNAMO_DISABLE": "1",  # else log-probabilities are compiled, with a C++ compiler

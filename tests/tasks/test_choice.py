@@ -11,8 +11,7 @@ from repl_rl.config.sections import TaskConfig
 from repl_rl.errors import ConfigError
 from repl_rl.records import Problem, Split
 from repl_rl.tasks.base import choose, load_task
-from repl_rl.tasks.sympy_proofs import SympyProofs
-from repl_rl.tasks.sympy_proofs.task import SHORT, known
+from repl_rl.tasks.sympy_proofs import SHORT, SympyProofs, known
 from rule_kit import digest_of
 
 pytestmark = pytest.mark.slow

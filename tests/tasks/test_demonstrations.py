@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from repl_rl.records import Problem, Split, VerdictKind
-from repl_rl.tasks.sympy_proofs import SympyProofs
+from repl_rl.tasks.sympy_proofs import SHORT, SympyProofs
 from repl_rl.tasks.sympy_proofs.demonstration import MAX_LINES, TABLES, facts_of, played
 from repl_rl.tasks.sympy_proofs.family import FAMILIES
-from repl_rl.tasks.sympy_proofs.task import SHORT
 
 pytestmark = pytest.mark.slow
 

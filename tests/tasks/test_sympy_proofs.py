@@ -16,9 +16,8 @@ import sympy
 from repl_rl.grading.equality import zero_method
 from repl_rl.records import Problem, Split, VerdictKind
 from repl_rl.tasks.base import DemonstrableTask, ReferencedTask
-from repl_rl.tasks.sympy_proofs import SympyProofs
+from repl_rl.tasks.sympy_proofs import SHORT, SympyProofs, split_of
 from repl_rl.tasks.sympy_proofs.family import FAMILIES
-from repl_rl.tasks.sympy_proofs.task import SHORT, split_of
 
 pytestmark = pytest.mark.slow
 

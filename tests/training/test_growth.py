@@ -10,7 +10,7 @@ import pytest
 from repl_rl.config.sections import GRPOConfig
 from repl_rl.credit.advantages import distinct, load_credit
 from repl_rl.credit.base import More, Run
-from repl_rl.credit.trees.tree import grow
+from repl_rl.credit.trees import grow
 from repl_rl.records import Attempt, Branch, OutcomeKind, Problem, Scored, Trajectory
 
 OK, SUBMITTED = OutcomeKind.OK_OUTPUT, OutcomeKind.SUBMITTED

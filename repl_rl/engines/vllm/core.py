@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from repl_rl.engines.base import NOT_FINITE, Weights
-from repl_rl.engines.vllm.worker import take_weights
+from repl_rl.engines.vllm_worker import take_weights
 from repl_rl.errors import ConfigError, EngineError
 
 _ROUNDING = 128

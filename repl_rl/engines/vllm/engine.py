@@ -33,9 +33,9 @@ from repl_rl.engines.base import (
     SampledLine,
     Weights,
     check_request,
+    common_options,
     line_end,
 )
-from repl_rl.engines.kinds import common_options
 from repl_rl.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:

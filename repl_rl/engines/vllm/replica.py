@@ -21,7 +21,7 @@ from repl_rl.errors import ConfigError, EngineError
 START = (
     "start it with `VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --dtype DTYPE --enable-scale-out "
     "--logprobs-mode processed_logprobs "
-    "--worker-extension-cls repl_rl.engines.vllm.worker.PolicyLoader`"
+    "--worker-extension-cls repl_rl.engines.vllm_worker.PolicyLoader`"
 )
 
 _GENERATE = "/inference/v1/generate"

@@ -38,10 +38,10 @@ from repl_rl.engines.base import (
     SampledLine,
     Weights,
     check_request,
+    common_options,
     fault_of_line,
     line_end,
 )
-from repl_rl.engines.kinds import common_options
 from repl_rl.engines.vllm.engine import MOST_FORBIDDEN, check_model, logit_bias
 from repl_rl.engines.vllm.replica import Replica, Sampled, Unavailable, check_settings
 from repl_rl.errors import ConfigError, EngineError

@@ -17,12 +17,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from repl_rl.grading.bounded import STRUCTURES
-from repl_rl.grading.declared import binding, declared
 from repl_rl.grading.equality import CONSTANTS
-from repl_rl.grading.parse import WORDS
+from repl_rl.grading.parse import WORDS, binding, declared
 
 Claims = Mapping[str, frozenset[str]]
-"""Assumptions of `grading.declared` by name."""
+"""Assumptions of `declared` by name."""
 
 _NONE: frozenset[str] = frozenset()
 

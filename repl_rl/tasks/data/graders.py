@@ -26,9 +26,8 @@ from typing import Any
 
 import sympy
 
-from repl_rl.grading.declared import declared
 from repl_rl.grading.equality import CONSTANTS, compare, compare_primitives, wrong
-from repl_rl.grading.parse import Malformed, Value, parse
+from repl_rl.grading.parse import Malformed, Value, declared, parse
 from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_rl.tasks.data.texts import normal_text
 from repl_sandbox.host.pool import KernelPool

@@ -21,7 +21,7 @@ from typing import get_args
 from repl_rl.base.terminal import one_row
 from repl_rl.config.sections import DataConfig, GraderName
 from repl_rl.errors import ConfigError
-from repl_rl.grading.declared import declared
+from repl_rl.grading.parse import declared
 from repl_rl.records import Problem, Split
 from repl_rl.tasks.data.columns import ColumnFinder, Columns, DataRow, is_empty
 from repl_rl.tasks.data.domains import constant_of, settled

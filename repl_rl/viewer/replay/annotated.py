@@ -15,7 +15,7 @@ from pathlib import Path
 from repl_rl.config.sections import GRPOConfig, Scale
 from repl_rl.credit.advantages import advantage_rows, batch_scale, load_credit
 from repl_rl.credit.ledger import Ledger, ledgers
-from repl_rl.credit.trees.edges import Edge, tree_edges
+from repl_rl.credit.trees import Edge, tree_edges
 from repl_rl.errors import ConfigError
 from repl_rl.records import Reward, Scored, Trajectory
 from repl_rl.rollout.builder import fault

@@ -33,8 +33,8 @@ from repl_rl.runs.trajectory_file import (
     is_cut_off,
     select,
 )
-from repl_rl.viewer.page.writer import SUFFIXES as PAGES
-from repl_rl.viewer.page.writer import write_page
+from repl_rl.viewer.page import SUFFIXES as PAGES
+from repl_rl.viewer.page import write_page
 from repl_rl.viewer.replay.annotated import Annotated, annotate, read
 from repl_rl.viewer.replay.branch import ScoringPolicy
 from repl_rl.viewer.replay.compare import Cause, Change, Judgement, unified

@@ -16,7 +16,7 @@ from repl_rl.base.concurrency import derive_seed
 from repl_rl.config import Config
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import Engine
-from repl_rl.engines.kinds import HF
+from repl_rl.engines.hf import HF
 from repl_rl.errors import ConfigError
 from repl_rl.models.loading import (
     LoadedModel,

@@ -14,7 +14,7 @@ pytest.importorskip("openenv")
 
 import repl_rl as rr
 from openenv_kit import Served, holds, serving
-from repl_rl.integrations.openenv.server import LineAction
+from repl_rl.integrations.openenv import LineAction
 
 pytestmark = [
     pytest.mark.kernel,
@@ -285,7 +285,7 @@ def test_a_thread_waits_no_longer_than_a_deadline(
 ) -> None:
     environment = served.environment()
     environment.reset(index=0)
-    monkeypatch.setattr("repl_rl.integrations.openenv.server._WAIT_S", 0.2)
+    monkeypatch.setattr("repl_rl.integrations.openenv._WAIT_S", 0.2)
     with pytest.raises(TimeoutError):
         environment.step(LineAction(line="sum(range(10**12))"))
     assert served.all_kernels_are_freed()

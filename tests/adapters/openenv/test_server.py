@@ -31,7 +31,7 @@ from websockets.typing import Origin
 import repl_rl.integrations.openenv
 from openenv_kit import Served, holds, serving
 from repl_rl.config import Config
-from repl_rl.integrations.openenv.server import _is_foreign
+from repl_rl.integrations.openenv import _is_foreign
 from repl_rl.records import OutcomeKind, VerdictKind
 
 pytestmark = [
@@ -318,7 +318,7 @@ def test_a_task_that_there_is_not_is_refused_in_a_line(
 
 
 def test_a_server_loads_no_torch() -> None:
-    code = "import sys, repl_rl.integrations.openenv.server; print('torch' in sys.modules)"
+    code = "import sys, repl_rl.integrations.openenv; print('torch' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True
     )

@@ -11,7 +11,7 @@ import pytest
 import sympy
 
 import rule_kit as kit
-from repl_rl.grading.declared import declared
+from repl_rl.grading.parse import declared
 from repl_rl.records import Problem, VerdictKind
 from repl_rl.tasks.sympy_proofs.family import FAMILIES
 

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 import rule_kit as kit
+from repl_rl.tasks.sympy_proofs import SHORT
 from repl_rl.tasks.sympy_proofs.family import FAMILIES
-from repl_rl.tasks.sympy_proofs.task import SHORT
 from repl_rl.tasks.sympy_proofs.wide.recurrence import FUNCTIONS
 
 pytestmark = pytest.mark.slow

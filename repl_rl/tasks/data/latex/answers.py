@@ -13,8 +13,17 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from repl_rl.tasks.data.latex.atoms import PROSE, Atom, Atoms, atoms_of
-from repl_rl.tasks.data.latex.brackets import flattened, is_enclosed, joint, outside, split
+from repl_rl.tasks.data.latex.atoms import (
+    PROSE,
+    Atom,
+    Atoms,
+    atoms_of,
+    flattened,
+    is_enclosed,
+    joint,
+    outside,
+    split,
+)
 from repl_rl.tasks.data.latex.expressions import Mode, expression, refuse_rounding
 from repl_rl.tasks.data.latex.quantities import without_unit
 from repl_rl.tasks.data.latex.sets import (

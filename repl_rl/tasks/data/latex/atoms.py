@@ -4,13 +4,14 @@ r"""LaTeX as a flat list of atoms: numbers, letters, words, texts, marks, groups
 
 pylatexenc finds the structure. Here fonts, sizes and spaces are taken off, synonyms get one name,
 and digits become numbers. An atom remembers the space before it, because only that tells `1,234`
-from `1, 234`. Raises ValueError for what has no rule. Does not know what an answer is.
+from `1, 234`. Brackets are marks: functions on a list say what stands in them, and where commas and
+`or` part the rest. Raises ValueError for what has no rule. Does not know what an answer is.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
@@ -31,6 +32,9 @@ MAX_DIGITS = 2000
 
 Kind = Literal["number", "letter", "word", "text", "mark", "group", "command", "matrix"]
 Gap = Literal["", "blank", "thin", "negative", "wide"]
+
+OPENING = frozenset(("(", "[", "{", "langle", "lfloor", "lceil"))
+CLOSING = frozenset((")", "]", "}", "rangle", "rfloor", "rceil"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +166,82 @@ def atoms_of(text: str, *, join_commas: bool = False) -> Atoms:
         raise ValueError(f"no LaTeX: {str(error).splitlines()[0]}") from None
     except RecursionError:
         raise ValueError("nested too deep") from None
+
+
+def value_of(number: str) -> Fraction:
+    """The exact value of a number atom, such as `1234`, `.5`, `1e-05` and `0.1(6)`."""
+    plain, _, repeated = number.rstrip(")").partition("(")
+    if not repeated:
+        if abs(int(re.split("[eE]", plain)[1] if re.search("[eE]", plain) else 0)) > MAX_DIGITS:
+            raise ValueError(f"{number} is too large or too small")
+        return Fraction(plain)
+    num_decimals = len(plain.partition(".")[2])
+    share = Fraction(int(repeated), (10 ** len(repeated) - 1) * 10**num_decimals)
+    return Fraction(plain.rstrip(".")) + share
+
+
+def outside(atoms: Atoms) -> Iterator[tuple[int, Atom]]:
+    """Marks that stand in no brackets, with their places. Raises ValueError where none closes."""
+    depth = 0
+    for index, atom in enumerate(atoms):
+        if atom.kind != "mark":
+            continue
+        depth -= atom.text in CLOSING
+        if depth < 0:
+            raise ValueError("a bracket that was not opened")
+        if depth == 0 and atom.text not in CLOSING and atom.text not in OPENING:
+            yield index, atom
+        depth += atom.text in OPENING
+    if depth:
+        raise ValueError("a bracket that does not close")
+
+
+def split(atoms: Atoms, marks: Collection[str]) -> list[Atoms]:
+    """Parts between these marks; a comma in front of `or` and `and` parts nothing by itself."""
+    positions = [(index, atom.text) for index, atom in outside(atoms) if atom.text in marks]
+    parts, start = [], 0
+    for index, mark in [*positions, (len(atoms), "")]:
+        part = atoms[start:index]
+        is_word_behind_comma = mark in ("or", "and") and start and atoms[start - 1].text == ","
+        if part or not is_word_behind_comma:
+            parts.append(part)
+        start = index + 1
+    if len(parts) > 1 and not all(parts):
+        raise ValueError("nothing between two commas")
+    return parts
+
+
+def joint(atoms: Atoms) -> str:
+    """`or`, `and`, or neither. Raises ValueError for both."""
+    words = {atom.text for _, atom in outside(atoms)} & {"or", "and"}
+    if len(words) > 1:
+        raise ValueError("`and` beside `or`")
+    return "".join(words)
+
+
+def is_enclosed(atoms: Atoms) -> bool:
+    """Say whether its first bracket closes with its last atom, in whatever kind."""
+    if len(atoms) < 2 or atoms[0].text not in OPENING or atoms[-1].text not in CLOSING:
+        return False
+    if atoms[0].kind != "mark" or atoms[-1].kind != "mark":
+        return False
+    depth = 0
+    for atom in atoms[:-1]:
+        if atom.kind == "mark":
+            depth += (atom.text in OPENING) - (atom.text in CLOSING)
+        if depth == 0:
+            return False
+    return depth == 1
+
+
+def flattened(atoms: Sequence[Atom]) -> list[Atom]:
+    """All atoms, those inside of others too."""
+    flat = []
+    for atom in atoms:
+        flat.append(atom)
+        for part in atom.parts:
+            flat += flattened(part)
+    return flat
 
 
 def _escaped(text: str) -> str:
@@ -429,15 +509,3 @@ def _is(atom: Atom, mark: str) -> bool:
 def _is_circle(atom: Atom) -> bool:
     inside = atom.parts[0] if atom.kind == "group" else (atom,)
     return len(inside) == 1 and inside[0].kind == "mark" and inside[0].text in ("circ", "deg")
-
-
-def value_of(number: str) -> Fraction:
-    """The exact value of a number atom, such as `1234`, `.5`, `1e-05` and `0.1(6)`."""
-    plain, _, repeated = number.rstrip(")").partition("(")
-    if not repeated:
-        if abs(int(re.split("[eE]", plain)[1] if re.search("[eE]", plain) else 0)) > MAX_DIGITS:
-            raise ValueError(f"{number} is too large or too small")
-        return Fraction(plain)
-    num_decimals = len(plain.partition(".")[2])
-    share = Fraction(int(repeated), (10 ** len(repeated) - 1) * 10**num_decimals)
-    return Fraction(plain.rstrip(".")) + share

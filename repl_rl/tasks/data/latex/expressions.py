@@ -12,8 +12,7 @@ import ast
 import re
 from dataclasses import dataclass
 
-from repl_rl.tasks.data.latex.atoms import FUNCTIONS, Atom, Atoms, value_of
-from repl_rl.tasks.data.latex.brackets import flattened, outside
+from repl_rl.tasks.data.latex.atoms import FUNCTIONS, Atom, Atoms, flattened, outside, value_of
 from repl_rl.tasks.data.latex.quantities import is_unit
 
 

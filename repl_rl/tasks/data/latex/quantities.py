@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 
-from repl_rl.tasks.data.latex.atoms import FUNCTIONS, PROSE, Atom, Atoms
-from repl_rl.tasks.data.latex.brackets import flattened, outside
+from repl_rl.tasks.data.latex.atoms import FUNCTIONS, PROSE, Atom, Atoms, flattened, outside
 
 LETTERS = frozenset(("m", "s", "h", "g", "L", "l", "Omega"))
 """Units that are unknowns as often where they stand without a font of their own."""

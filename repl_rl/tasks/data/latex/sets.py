@@ -13,8 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from repl_rl.tasks.data.latex.atoms import Atom, Atoms
-from repl_rl.tasks.data.latex.brackets import flattened, is_enclosed, outside, split
+from repl_rl.tasks.data.latex.atoms import Atom, Atoms, flattened, is_enclosed, outside, split
 
 Several = Callable[[Atoms], list[str]]
 """The texts of the values of one element."""

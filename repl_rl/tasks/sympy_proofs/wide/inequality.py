@@ -15,9 +15,8 @@ from typing import Any
 
 import sympy
 
-from repl_rl.grading.declared import binding, declared
 from repl_rl.grading.equality import compare_expressions, wrong
-from repl_rl.grading.parse import Malformed, Value, parse
+from repl_rl.grading.parse import Malformed, Value, binding, declared, parse
 from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_rl.tasks.sympy_proofs.family import Draft, Rule, nonzero
 from repl_rl.tasks.sympy_proofs.wide.modes import NAMES, by_value

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from repl_rl.grading.declared import binding, declared
 from repl_rl.grading.draws import Domain
 from repl_rl.grading.equality import compare, has_steps
-from repl_rl.grading.parse import parse
+from repl_rl.grading.parse import binding, declared, parse
 from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_rl.tasks.sympy_proofs.family import STEPS
 
@@ -73,7 +72,7 @@ def _spelled(function: str, rate: int, c: Fraction) -> str:
 
 
 NAMES = "symbols"
-"""Key of a problem's meta: what its answer may name, as `grading.declared` reads it: the symbols as
+"""Key of a problem's meta: what its answer may name, as `declared` reads it: the symbols as
 the setup binds them, with all that the statement says of them."""
 
 POSITIVE_P = "p:positive"

@@ -1,1 +1,0 @@
-"""Trees of trajectories: groups whose rollouts leave one another, as a credit."""
