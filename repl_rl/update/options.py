@@ -8,6 +8,7 @@ Does not know which options are refused here: see `foreign_words`.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, get_type_hints
@@ -31,10 +32,21 @@ def check_fields(options: Mapping[str, Any], shape: type) -> None:
         try:
             msgspec.convert(value, hints[name])
         except msgspec.ValidationError as error:
-            expected = str(error).partition(",")[0].lower().replace("`", "").replace(" | null", "")
-            raise ConfigError(f"trl.{name} = {value!r}; {expected}") from None
+            raise ConfigError(_misfit(f"trl.{name}", value, str(error))) from None
         except TypeError:
             pass  # a union with an enum, whose words TRL looks up itself
+
+
+def _misfit(name: str, value: Any, error: str) -> str:
+    """Say what is wrong with an option, or with the entry of its list that the error names.
+
+    >>> _misfit("trl.label_names", ["a", 1], "Expected `str`, got `int` - at `$[1]`")
+    'trl.label_names[1] = 1; expected str'
+    """
+    expected = error.partition(",")[0].lower().replace("`", "").replace(" | null", "")
+    for index in re.findall(r"\[(\d+)\]", error.partition(" - at ")[2]):
+        name, value = f"{name}[{index}]", value[int(index)]
+    return f"{name} = {value!r}; {expected}"
 
 
 @contextlib.contextmanager

@@ -61,6 +61,10 @@ def test_what_the_trainer_sets_itself_cannot_be_given() -> None:
         ),
         ({"adam_beta2": "high"}, "trl.adam_beta2 = 'high'; expected float"),
         ({"ddp_bucket_cap_mb": True}, "trl.ddp_bucket_cap_mb = True; expected int"),
+        (
+            {"optim_target_modules": ["q_proj", 1]},
+            "trl.optim_target_modules[1] = 1; expected str",
+        ),
         ({"lr_scheduler_type": "cosin"}, "TRL refuses [trl] lr_scheduler_type = 'cosin': "),
         ({"optim": "adafactr"}, "TRL refuses [trl] optim = 'adafactr': "),
         ({"adam_beta2": 1.5}, "TRL refuses [trl] adam_beta2 = 1.5: Invalid beta parameter"),
