@@ -209,17 +209,18 @@ class HeldOut:
         if not self.attempts:
             return None
         name = folder.evaluation_name(step)
+        measured = None
         if step not in self.rates:
-            scored = self._sample(step, name)
+            measured = self._sample(step, name)
         elif self.sink is not None and (file := self.sink.folder.trajectories(name)).exists():
-            scored = list(trajectory_file.read_trajectories(file))
-        else:
-            scored = []
-        baselines = baselines_of(self.runtime.plan.task)
-        return self.runtime.ranks.from_first(report(scored, baselines) if scored else None)
+            measured = self._report(list(trajectory_file.read_trajectories(file)))
+        return self.runtime.ranks.from_first(measured)
 
-    def _sample(self, step: int, name: str) -> list[Scored]:
-        """The rows of all ranks, for the first one."""
+    def _report(self, scored: Sequence[Scored]) -> Report:
+        return report(scored, baselines_of(self.runtime.plan.task))
+
+    def _sample(self, step: int, name: str) -> Report | None:
+        """The report on the rows of all ranks, for the one that has the sink."""
         started = time.monotonic()
         own, title = self.runtime.ranks.share(self.attempts), f"held-out, step {step}"
         sampled = self.runtime.interrupts.stoppable(
@@ -227,15 +228,16 @@ class HeldOut:
         )
         scored = self.runtime.ranks.gather_first(sampled or [])
         self.runtime.interrupts.release()
-        if self.sink is not None:
-            self.sink.folder.append_trajectories(name, scored)
-            self._record(self.sink, step, scored, seconds=time.monotonic() - started)
-        return scored
-
-    def _record(self, sink: Sink, step: int, scored: Sequence[Scored], *, seconds: float) -> None:
-        """The weights are kept first: once the row is there, the measurement is not made again."""
+        if self.sink is None:
+            return None
+        self.sink.folder.append_trajectories(name, scored)
         warn_of_ungraded(scored, self.progress)
-        measured = report(scored)
+        measured = self._report(scored)
+        self._record(self.sink, step, measured, seconds=time.monotonic() - started)
+        return measured
+
+    def _record(self, sink: Sink, step: int, measured: Report, *, seconds: float) -> None:
+        """The weights are kept first: once the row is there, the measurement is not made again."""
         earlier = [rate for at, rate in self.rates.items() if at > 0]
         if self.keep_best is not None and step > 0 and measured.rate > max(earlier, default=-1.0):
             self.keep_best()
