@@ -74,6 +74,7 @@ NUM_ERRORS = 2.0
 
 
 Grade = Callable[[Problem, str], Awaitable[Verdict]]
+"""Verdict on a submission for a problem, by a grader's process."""
 
 
 @click.command()
