@@ -62,7 +62,14 @@ _STEPS = (
 )
 _NOTHING = sympy.Symbol("x").assumptions0
 _INFINITE = (sympy.oo, -sympy.oo, sympy.zoo)
+INEXACT = Verdict(
+    kind=VerdictKind.WRONG, method="inexact", evidence="a float is not an exact answer"
+)
+"""Verdict on an answer that holds a float, whatever is asked for."""
 _ORDER = [VerdictKind.PROVED, VerdictKind.SUPPORTED, VerdictKind.UNDECIDED]
+
+CONSTANTS = ("C", "C0", "C1", "C2", "c", "K", "k")
+"""Names that a constant of integration may have."""
 
 
 def compare(got: Value, expected: Value, *, seed: str, domain: Domain = Domain.REALS) -> Verdict:
@@ -105,21 +112,6 @@ def compare_sets(
     return _matched(got, list(expected), partial(compare, seed=seed, domain=domain))
 
 
-def _matched(got: Iterable[Value], expected: Sequence[Value], same: Same) -> Verdict:
-    verdicts = []
-    missing = set(range(len(expected)))
-    for element in got:
-        verdict, match = _best_match(element, expected, same)
-        if verdict.kind not in _ORDER:
-            return wrong("set", f"{element} does not belong to it")
-        verdicts.append(verdict)
-        missing.discard(match)
-    # An element that nobody can judge may stand for one that is missing, not for several.
-    if len(missing) > sum(not verdict.is_solved for verdict in verdicts):
-        return wrong("set", f"{len(missing)} of {len(expected)} elements are missing")
-    return _weakest(verdicts, method="set")
-
-
 def compare_expressions(
     got: Any, expected: Any, *, seed: str, domain: Domain = Domain.REALS
 ) -> Verdict:
@@ -134,7 +126,7 @@ def compare_expressions(
     if got.has(sympy.nan, *_INFINITE):
         return wrong("not finite", str(got)[:80])
     if got.has(sympy.Float):
-        return wrong("inexact", "a float is not an exact answer")
+        return INEXACT
     if got == expected:
         return Verdict(kind=VerdictKind.PROVED, method="structural")
     got, expected = _without_unknown_functions(got, expected)
@@ -182,6 +174,38 @@ def settled(value: Any, domain: Domain) -> Any:
     """`value` with symbols that declare nothing as what `domain` says: sign(exp(x)) is 1."""
     plain = [symbol for symbol in value.free_symbols if symbol.assumptions0 == _NOTHING]
     return value.xreplace({s: sympy.Symbol(s.name, **ASSUMPTIONS[domain]) for s in plain})
+
+
+def wrong(method: str, evidence: str) -> Verdict:
+    """Verdict on an answer that was read, and is another one."""
+    return Verdict(kind=VerdictKind.WRONG, method=method, evidence=evidence)
+
+
+def compare_primitives(got: Any, expected: Any, variable: Any, *, seed: str) -> Verdict:
+    """Say how well `got` equals `expected` but for a constant, for all values of `variable`."""
+    if got.has(sympy.Float):  # a difference can hide it
+        return INEXACT
+    if not has_value(got, domain=Domain.REALS, seed=seed):
+        return Verdict(kind=VerdictKind.WRONG, method="not finite")
+    if any(isinstance(log.args[0], sympy.Abs) for log in expected.atoms(sympy.log)):
+        got, expected = (side.replace(sympy.log, _log_of_size) for side in (got, expected))
+    sides = (_increase(side, variable) for side in (got, expected))
+    return compare_expressions(*sides, seed=seed)
+
+
+def _matched(got: Iterable[Value], expected: Sequence[Value], same: Same) -> Verdict:
+    verdicts = []
+    missing = set(range(len(expected)))
+    for element in got:
+        verdict, match = _best_match(element, expected, same)
+        if verdict.kind not in _ORDER:
+            return wrong("set", f"{element} does not belong to it")
+        verdicts.append(verdict)
+        missing.discard(match)
+    # An element that nobody can judge may stand for one that is missing, not for several.
+    if len(missing) > sum(not verdict.is_solved for verdict in verdicts):
+        return wrong("set", f"{len(missing)} of {len(expected)} elements are missing")
+    return _weakest(verdicts, method="set")
 
 
 def _may_jump_unseen(got: Any, expected: Any) -> bool:
@@ -237,23 +261,9 @@ def _as_gammas(expression: Any) -> Any:
     return sympy.gammasimp(expression) if expression.has(*FACTORIALS) else expression
 
 
-_CANONICAL: tuple[Form, ...] = (
-    ("expand", sympy.expand, MAX_OPS),
-    ("exponential", _as_exponentials, MAX_OPS),
-    ("cancel", lambda expression: sympy.cancel(sympy.together(expression)), MAX_OPS),
-    ("gamma functions", _as_gammas, MAX_SIMPLIFIED_OPS),
-)
-
-
 def _simplified(expression: Any) -> Any:
     """Among special functions sympy searches for seconds, and seldom finds anything."""
     return expression if expression.has(*SLOW) else sympy.simplify(expression)
-
-
-_COSTLY: tuple[Form, ...] = (
-    ("simplify", _simplified, MAX_SIMPLIFIED_OPS),
-    ("minimal polynomial", _as_algebraic, MAX_SIMPLIFIED_OPS // 4),
-)
 
 
 def _compare_sequences(got: Value, expected: Value, same: Same) -> Verdict:
@@ -341,27 +351,6 @@ def _weakest(verdicts: list[Verdict], method: str) -> Verdict:
     return Verdict(kind=max(kinds, key=_ORDER.index, default=VerdictKind.PROVED), method=method)
 
 
-def wrong(method: str, evidence: str) -> Verdict:
-    """Verdict on an answer that was read, and is another one."""
-    return Verdict(kind=VerdictKind.WRONG, method=method, evidence=evidence)
-
-
-CONSTANTS = ("C", "C0", "C1", "C2", "c", "K", "k")
-"""Names that a constant of integration may have."""
-
-
-def compare_primitives(got: Any, expected: Any, variable: Any, *, seed: str) -> Verdict:
-    """Say how well `got` equals `expected` but for a constant, for all values of `variable`."""
-    if got.has(sympy.Float):  # a difference can hide it
-        return Verdict(kind=VerdictKind.WRONG, method="inexact")
-    if not has_value(got, domain=Domain.REALS, seed=seed):
-        return Verdict(kind=VerdictKind.WRONG, method="not finite")
-    if any(isinstance(log.args[0], sympy.Abs) for log in expected.atoms(sympy.log)):
-        got, expected = (side.replace(sympy.log, _log_of_size) for side in (got, expected))
-    sides = (_increase(side, variable) for side in (got, expected))
-    return compare_expressions(*sides, seed=seed)
-
-
 def _log_of_size(argument: Any) -> Any:
     return sympy.log(sympy.Abs(argument))
 
@@ -370,3 +359,16 @@ def _increase(function: Any, variable: Any) -> Any:
     """Increase of a function from a second place, whose name no answer can write, to the first."""
     other = sympy.Symbol(f"{variable}'", **variable.assumptions0)
     return function - function.subs(variable, other)
+
+
+_CANONICAL: tuple[Form, ...] = (
+    ("expand", sympy.expand, MAX_OPS),
+    ("exponential", _as_exponentials, MAX_OPS),
+    ("cancel", lambda expression: sympy.cancel(sympy.together(expression)), MAX_OPS),
+    ("gamma functions", _as_gammas, MAX_SIMPLIFIED_OPS),
+)
+
+_COSTLY: tuple[Form, ...] = (
+    ("simplify", _simplified, MAX_SIMPLIFIED_OPS),
+    ("minimal polynomial", _as_algebraic, MAX_SIMPLIFIED_OPS // 4),
+)

@@ -19,7 +19,7 @@ from typing import Any
 
 import sympy
 
-from repl_rl.grading.equality import wrong
+from repl_rl.grading.equality import INEXACT, wrong
 from repl_rl.grading.parse import parse
 from repl_rl.grading.points import is_different
 from repl_rl.records import Problem, Verdict, VerdictKind
@@ -86,7 +86,7 @@ def grade(problem: Problem, submission: str) -> Verdict:
 
 def _judge_witness(problem: Problem, value: Any) -> Verdict:
     if value.has(sympy.Float):
-        return wrong("inexact", "a float is no witness")
+        return INEXACT
     if value.has(*STEPS) or not (value.is_real and value.is_finite):
         return Verdict(kind=VerdictKind.MALFORMED, evidence="x is to be a plain real number")
     lhs, rhs = (parse(problem.meta[side], symbols=("x",)) for side in ("lhs", "rhs"))
