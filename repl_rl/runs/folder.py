@@ -64,6 +64,10 @@ _PACKAGES = (
     *("jupyter_client", "ipykernel", "sympy"),
 )
 
+_STEP, _EVALUATION = "step", "eval"
+_MAX_NAMED = 8
+"""Steps that a message names."""
+
 
 def check_output(path: Path) -> None:
     """ConfigError unless a run can be written to `path`. Leaves nothing there."""
@@ -157,17 +161,6 @@ def evaluation_name(step: int) -> str:
 def rollouts_name(version: int) -> str:
     """The name of the trajectories that a policy sampled after so many updates of it."""
     return f"step-{version:06d}"
-
-
-def _locked(path: Path) -> int:
-    """A descriptor that keeps the folder ours until it is closed, or this process ends."""
-    lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        raise ConfigError(f"another process writes to {str(path)!r}; let it end first") from None
-    return lock
 
 
 def numbered_checkpoints(folder: Path) -> list[Path]:
@@ -278,12 +271,6 @@ def distributions_of(modules: Sequence[str]) -> Iterator[str]:
             yield from _distributions().get(name, ())[:1]
 
 
-@cache
-def _distributions() -> Mapping[str, list[str]]:
-    """Module -> packages. Half a second: the lists of files of all that is installed are read."""
-    return importlib.metadata.packages_distributions()
-
-
 def version_of(package: str) -> str | None:
     """None for a package that is not installed: what trains need not be here."""
     try:
@@ -338,13 +325,12 @@ def read_record(run: Path) -> WarmRecord | None:
         return WarmRecord(transcripts=0, steps=0, learning_rate=0.0)
 
 
-# Configs that were run here: for these alone code is loaded that a trajectory file names. Whoever
-# packs a run's folder writes every file in it, so the mark is kept elsewhere, as Jupyter keeps its
-# trust in notebooks.
-
-
 def trust(origin: Origin) -> None:
-    """Note that this config was run here, with this setup."""
+    """Note that this config was run here, with this setup.
+
+    For such configs alone code is loaded that a trajectory file names. Whoever packs a run's folder
+    writes every file in it, so the mark is kept elsewhere, as Jupyter keeps its trust in notebooks.
+    """
     # With a read-only home a replay asks for `--set`, as for a file from elsewhere.
     with contextlib.suppress(OSError):
         mark = _mark(origin)
@@ -358,17 +344,6 @@ def is_trusted(origin: Origin) -> bool:
         return _mark(origin).exists()
     except OSError:
         return False
-
-
-def _mark(origin: Origin) -> Path:
-    content = json.dumps([origin.config, origin.setup]).encode()
-    folder = Path(platformdirs.user_state_dir("repl-rl"))
-    return folder / "trusted" / hashlib.sha256(content).hexdigest()
-
-
-_STEP, _EVALUATION = "step", "eval"
-_MAX_NAMED = 8
-"""Steps that a message names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -401,6 +376,67 @@ def files(path: Path) -> list[Path]:
     return [path]
 
 
+def part_of(path: Path, part: RunPart, *, say: Callable[[str], None]) -> Path:
+    """The file that `part` chooses in a run's folder; a file of trajectories is its own part.
+
+    Where nothing is chosen and the run has no training step, it is the last file, and `say` gets
+    a line about that. Raises ConfigError where there is no such part.
+    """
+    paths = files(path)
+    if not part.is_chosen:
+        steps = list(_of_kind(paths, held_out=False))
+        if steps or not _is_folder(path):
+            return (steps or paths)[-1]
+        say(f"{str(path)!r} has no training step: {paths[-1].stem} is shown")
+        return paths[-1]
+    if not _is_folder(path):
+        raise ConfigError(
+            f"{str(path)!r} is one file; --step and --held-out choose one in a run's folder"
+        )
+    return _chosen(path, paths, part)[-1]
+
+
+def load_run(
+    path: Path | str, *, step: int | None = None, held_out: bool | None = None
+) -> Iterator[Scored]:
+    """All trajectories of a run's folder, or of one file, in the order in which they were made.
+
+        answered = [scored for scored in load_run("runs/mine") if scored.verdict is not None]
+        last = load_run("runs/mine", held_out=True)
+
+    `held_out` takes those of evaluations alone, or of training alone; `step` those of one number.
+    Raises ConfigError where there are none, and for a row that is none.
+    """
+    paths = files(Path(path))
+    if held_out is not None or step is not None:
+        paths = _chosen(Path(path), paths, RunPart(step=step, held_out=bool(held_out)))
+    for file in paths:
+        yield from read_trajectories(file)
+
+
+def _locked(path: Path) -> int:
+    """A descriptor that keeps the folder ours until it is closed, or this process ends."""
+    lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise ConfigError(f"another process writes to {str(path)!r}; let it end first") from None
+    return lock
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    """Module -> packages. Half a second: the lists of files of all that is installed are read."""
+    return importlib.metadata.packages_distributions()
+
+
+def _mark(origin: Origin) -> Path:
+    content = json.dumps([origin.config, origin.setup]).encode()
+    folder = Path(platformdirs.user_state_dir("repl-rl"))
+    return folder / "trusted" / hashlib.sha256(content).hexdigest()
+
+
 def _is_folder(path: Path) -> bool:
     return os.path.isdir(path)  # unlike `Path.is_dir`, False for what it may not look at
 
@@ -423,28 +459,13 @@ def _rank(path: Path) -> tuple[int, str]:
     return int(path.stem != LESSONS), path.stem
 
 
-def part_of(path: Path, part: RunPart, *, say: Callable[[str], None]) -> Path:
-    """The file that `part` chooses in a run's folder; a file of trajectories is its own part.
-
-    Where nothing is chosen and the run has no training step, it is the last file, and `say` gets
-    a line about that. Raises ConfigError where there is no such part.
-    """
-    paths = files(path)
-    if not part.is_chosen:
-        steps = list(_of_kind(paths, held_out=False))
-        if steps or not _is_folder(path):
-            return (steps or paths)[-1]
-        say(f"{str(path)!r} has no training step: {paths[-1].stem} is shown")
-        return paths[-1]
-    if not _is_folder(path):
-        raise ConfigError(
-            f"{str(path)!r} is one file; --step and --held-out choose one in a run's folder"
-        )
+def _chosen(path: Path, paths: Sequence[Path], part: RunPart) -> list[Path]:
+    """The files of `path` that are of this kind and number. ConfigError where there are none."""
     of_kind = list(_of_kind(paths, held_out=part.held_out))
     chosen = [file for file in of_kind if part.step in (None, _number(file))]
     if not chosen:
         raise ConfigError(_missing(path, part, of_kind))
-    return chosen[-1]
+    return chosen
 
 
 def _of_kind(paths: Sequence[Path], *, held_out: bool) -> Iterator[Path]:
@@ -478,25 +499,3 @@ def _series(numbers: Sequence[int]) -> str:
         return f"{numbers[0]} to {numbers[-1]}"
     first = ", ".join(map(str, itertools.islice(numbers, _MAX_NAMED)))
     return f"{first} ... {numbers[-1]}" if len(numbers) > _MAX_NAMED else first
-
-
-def load_run(
-    path: Path | str, *, step: int | None = None, held_out: bool | None = None
-) -> Iterator[Scored]:
-    """All trajectories of a run's folder, or of one file, in the order in which they were made.
-
-        answered = [scored for scored in load_run("runs/mine") if scored.verdict is not None]
-        last = load_run("runs/mine", held_out=True)
-
-    `held_out` takes those of evaluations alone, or of training alone; `step` those of one number.
-    Raises ConfigError where there are none, and for a row that is none.
-    """
-    paths = files(Path(path))
-    if held_out is not None or step is not None:
-        of_kind = list(_of_kind(paths, held_out=bool(held_out)))
-        part = RunPart(step=step, held_out=bool(held_out))
-        paths = [file for file in of_kind if step in (None, _number(file))]
-        if not paths:
-            raise ConfigError(_missing(Path(path), part, of_kind))
-    for file in paths:
-        yield from read_trajectories(file)
