@@ -29,6 +29,9 @@ from repl_sandbox.types import SandboxError, SettingError
 
 _WIDTH = 80
 
+if TYPE_CHECKING:
+    from repl_rl.training.evaluate import Report
+
 
 @click.command()
 @shared.CONFIG
@@ -128,10 +131,6 @@ def next_after_end(run: Path, code: Sequence[str] = ()) -> str:
 def commands(*lines: list[str]) -> str:
     """`next:` and one command a line; a long one is continued below."""
     return "\n".join(["next:", *map(_command, lines)])
-
-
-if TYPE_CHECKING:
-    from repl_rl.training.evaluate import Report
 
 
 def _train(plan: Plan, path: Path, code: list[str], *, resume: bool, merge: bool) -> None:

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 Weights = Iterable[tuple[str, Any]]
 """Names and tensors of a model, as `weights.named_weights` gives them. Any: no torch here."""
 
-
 NOT_FINITE = "logits are not finite: the weights have diverged; lower grpo.learning_rate"
+
+_LOGPROBS = (-1e6, 1e-3)
+"""A logarithm of 0 does not come from sampling, and rounding lifts one hardly above 0."""
 
 
 class LineEnd(StrEnum):
@@ -52,10 +54,6 @@ def line_end(last_id: int, *, newline_ids: Set[int], eos_ids: Set[int]) -> LineE
     if last_id in newline_ids:
         return LineEnd.NEWLINE
     return LineEnd.EOS if last_id in eos_ids else LineEnd.LENGTH
-
-
-_LOGPROBS = (-1e6, 1e-3)
-"""A logarithm of 0 does not come from sampling, and rounding lifts one hardly above 0."""
 
 
 def fault_of_line(

@@ -66,6 +66,15 @@ SLOW = (
 )
 """Special functions, which take seconds where elementary ones take milliseconds."""
 
+MAX_ENDS = 40
+
+_CONNECTIVES: Mapping[Any, Callable[[list[bool]], bool]] = {
+    **CONNECTIVES,
+    sympy.Union: any,
+    sympy.Intersection: all,
+    sympy.Complement: lambda parts: parts[0] and not parts[1],
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
@@ -119,13 +128,6 @@ def probe_named(left: Any, right: Any, *, domain: Domain) -> Probe:
     return Probe(num_agreed=0)
 
 
-def _named(expression: Any) -> list[Any]:
-    """Sizes of its numbers, the largest first."""
-    parts = expression.atoms(sympy.Rational)
-    sizes = {sympy.Integer(abs(size)) for part in parts for size in (part.p, part.q)}
-    return sorted((size for size in sizes if size >= MIN_NAMED), reverse=True)
-
-
 def has_value(expression: Any, *, domain: Domain, seed: str) -> bool:
     """Say whether `expression` is a certain number at the points that are drawn from `domain`."""
     drawn = _points(expression, expression, domain=domain, seed=seed, limit=ENOUGH_TO_DRAW)
@@ -138,11 +140,6 @@ def is_defined(expression: Any) -> bool:
     symbols = sorted(expression.free_symbols, key=str)
     point = {symbol: sympy.Rational(rng.randint(1, 10**6), modulus) for symbol in symbols}
     return _has_value_at(expression, point)
-
-
-def _has_value_at(expression: Any, point: Point) -> bool:
-    _, most = _Pair(expression, sympy.S.Zero).digits(point)
-    return value_of(expression, point, max_digits=most) is not None
 
 
 def is_different(left: Any, right: Any, point: Point) -> bool:
@@ -160,6 +157,52 @@ def order_of(left: Any, right: Any) -> int | None:
     if None in values:
         return None
     return sign_of(left - right, size=values[1], zero_digits=digits, max_digits=most)
+
+
+def is_condition(value: Any) -> bool:
+    """A symbol alone is none, though sympy lets it stand for a truth value."""
+    return isinstance(value, bool | Boolean) and not isinstance(value, sympy.Expr)
+
+
+class Unsolved(ValueError):
+    """A value is no set of reals that can be read off; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionDifference:
+    """Difference of two sets of reals; none if `position` is empty."""
+
+    position: str
+    merged: Sequence[tuple[Any, Any]]
+    """Ends that count as one because no digit tells them apart."""
+
+
+def differ(left: Any, right: Any) -> RegionDifference:
+    """Raises Unsolved where one of them is no set of reals, or is infinitely hard to tell."""
+    ends = _Ends()
+    for value in (left, right):
+        for end in _ends_of(value):
+            ends.add(end)
+    symbol = _symbol(left, right)
+    ends.add(sympy.S.Zero)
+    for position in range(-1, 2 * len(ends.numbers)):
+        if symbol is not None and not _may_be(symbol, position - ends[sympy.S.Zero]):
+            continue
+        if _holds(left, position, ends) != _holds(right, position, ends):
+            return RegionDifference(ends.position_text(position), ends.merged)
+    return RegionDifference("", ends.merged)
+
+
+def _named(expression: Any) -> list[Any]:
+    """Sizes of its numbers, the largest first."""
+    parts = expression.atoms(sympy.Rational)
+    sizes = {sympy.Integer(abs(size)) for part in parts for size in (part.p, part.q)}
+    return sorted((size for size in sizes if size >= MIN_NAMED), reverse=True)
+
+
+def _has_value_at(expression: Any, point: Point) -> bool:
+    _, most = _Pair(expression, sympy.S.Zero).digits(point)
+    return value_of(expression, point, max_digits=most) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,43 +287,6 @@ def _point_text(point: Point) -> str:
 def _number(value: Any) -> str:
     is_long = value.is_Integer and abs(value) > BEYOND[0]
     return f"a number of {int(value).bit_length()} bits" if is_long else str(value)
-
-
-MAX_ENDS = 40
-
-
-def is_condition(value: Any) -> bool:
-    """A symbol alone is none, though sympy lets it stand for a truth value."""
-    return isinstance(value, bool | Boolean) and not isinstance(value, sympy.Expr)
-
-
-class Unsolved(ValueError):
-    """A value is no set of reals that can be read off; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class RegionDifference:
-    """Difference of two sets of reals; none if `position` is empty."""
-
-    position: str
-    merged: Sequence[tuple[Any, Any]]
-    """Ends that count as one because no digit tells them apart."""
-
-
-def differ(left: Any, right: Any) -> RegionDifference:
-    """Raises Unsolved where one of them is no set of reals, or is infinitely hard to tell."""
-    ends = _Ends()
-    for value in (left, right):
-        for end in _ends_of(value):
-            ends.add(end)
-    symbol = _symbol(left, right)
-    ends.add(sympy.S.Zero)
-    for position in range(-1, 2 * len(ends.numbers)):
-        if symbol is not None and not _may_be(symbol, position - ends[sympy.S.Zero]):
-            continue
-        if _holds(left, position, ends) != _holds(right, position, ends):
-            return RegionDifference(ends.position_text(position), ends.merged)
-    return RegionDifference("", ends.merged)
 
 
 class _Ends:
@@ -398,11 +404,3 @@ def _holds(value: Any, position: int, ends: _Ends) -> bool:
     if value is sympy.S.Reals:
         return True
     return _CONNECTIVES[value.func]([_holds(part, position, ends) for part in value.args])
-
-
-_CONNECTIVES: Mapping[Any, Callable[[list[bool]], bool]] = {
-    **CONNECTIVES,
-    sympy.Union: any,
-    sympy.Intersection: all,
-    sympy.Complement: lambda parts: parts[0] and not parts[1],
-}

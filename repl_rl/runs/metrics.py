@@ -118,17 +118,6 @@ def row_of(text: bytes) -> MetricsRow | None:
     return None if step is None else MetricsRow(step=int(step), numbers=numbers)
 
 
-def _number(value: object) -> float | None:
-    """None for anything but a finite number."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
-
-
 def measured_rate(row: MetricsRow) -> float | None:
     """The rate of an evaluation on record; None where no problem was asked."""
     rate = row.numbers.get("eval_solve_rate", math.nan)
@@ -155,20 +144,6 @@ def curve_of(rows: Iterable[MetricsRow]) -> Curve:
     ]
     evaluations = (_evaluation(measured[step], steps) for step in sorted(measured))
     return Curve(steps=tuple(steps), evaluations=tuple(evaluations))
-
-
-def _evaluation(row: MetricsRow, steps: Sequence[StepPoint]) -> EvaluationPoint:
-    start = Point(step=0, tokens=0.0, wall_s=0.0)
-    before = next((one for one in reversed(steps) if one.step <= row.step), start)
-    total = round(row.numbers.get("eval_total", 0.0))
-    return EvaluationPoint(
-        step=row.step,
-        tokens=before.tokens,
-        wall_s=row.numbers.get("wall_s", before.wall_s),
-        rate=row.numbers["eval_solve_rate"],
-        total=total if total > 0 else None,
-        ungraded=round(row.numbers.get("eval_ungraded", 0.0)),
-    )
 
 
 def running_mean(values: Sequence[float | None], window: int) -> list[float | None]:
@@ -217,12 +192,6 @@ def rollout_metrics(
     }
 
 
-def _mean(weighed: Sequence[tuple[float, float]]) -> float:
-    """Mean of (value, weight)."""
-    total = math.fsum(weight for _, weight in weighed)
-    return math.fsum(value * weight for value, weight in weighed) / total
-
-
 def line_metrics(scored: Sequence[Scored]) -> dict[str, float]:
     """Shares and tokens of lines by outcome, how many run on, and how often an error is mended."""
     shares = line_shares(scored)
@@ -237,20 +206,6 @@ def line_metrics(scored: Sequence[Scored]) -> dict[str, float]:
         **{f"line/{kind}/share": shares.get(kind, 0.0) for kind in OutcomeKind},
         **{f"line/{kind}/tokens": tokens[kind] for kind in OutcomeKind},
     }
-
-
-def _recoveries(scored: Sequence[Scored]) -> dict[str, float]:
-    """Share of lines with errors that a later line of the trajectory mends; none without errors."""
-    is_mended = list[bool]()
-    for item in scored:
-        went_well = [one.index for one in item.trajectory.lines if one.outcome.kind in _WENT_WELL]
-        errors = [one for one in item.trajectory.own_lines if one.outcome.kind.traits.is_error]
-        is_mended += [line.index < max(went_well, default=-1) for line in errors]
-    return {"line/recovery_share": statistics.fmean(is_mended)} if is_mended else {}
-
-
-def _kinds(item: Scored) -> list[OutcomeKind]:
-    return [line.outcome.kind for line in item.trajectory.lines]
 
 
 def farming_metrics(scored: Sequence[Scored]) -> dict[str, float]:
@@ -323,3 +278,48 @@ def percentiles(name: str, times_ms: Sequence[float]) -> dict[str, float]:
         for share in (50, 95, 99)
         if ordered
     }
+
+
+def _number(value: object) -> float | None:
+    """None for anything but a finite number."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _evaluation(row: MetricsRow, steps: Sequence[StepPoint]) -> EvaluationPoint:
+    start = Point(step=0, tokens=0.0, wall_s=0.0)
+    before = next((one for one in reversed(steps) if one.step <= row.step), start)
+    total = round(row.numbers.get("eval_total", 0.0))
+    return EvaluationPoint(
+        step=row.step,
+        tokens=before.tokens,
+        wall_s=row.numbers.get("wall_s", before.wall_s),
+        rate=row.numbers["eval_solve_rate"],
+        total=total if total > 0 else None,
+        ungraded=round(row.numbers.get("eval_ungraded", 0.0)),
+    )
+
+
+def _mean(weighed: Sequence[tuple[float, float]]) -> float:
+    """Mean of (value, weight)."""
+    total = math.fsum(weight for _, weight in weighed)
+    return math.fsum(value * weight for value, weight in weighed) / total
+
+
+def _recoveries(scored: Sequence[Scored]) -> dict[str, float]:
+    """Share of lines with errors that a later line of the trajectory mends; none without errors."""
+    is_mended = list[bool]()
+    for item in scored:
+        went_well = [one.index for one in item.trajectory.lines if one.outcome.kind in _WENT_WELL]
+        errors = [one for one in item.trajectory.own_lines if one.outcome.kind.traits.is_error]
+        is_mended += [line.index < max(went_well, default=-1) for line in errors]
+    return {"line/recovery_share": statistics.fmean(is_mended)} if is_mended else {}
+
+
+def _kinds(item: Scored) -> list[OutcomeKind]:
+    return [line.outcome.kind for line in item.trajectory.lines]

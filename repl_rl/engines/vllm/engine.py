@@ -52,19 +52,6 @@ _INSTALL = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    ids: tuple[int, ...]
-    done: asyncio.Future[SampledLine]
-
-
-@dataclass(frozen=True, slots=True)
-class _Order:
-    start: Callable[[VLLMCore], None]
-    done: asyncio.Future[Any]
-    is_last: bool = False
-
-
 class VLLMEngine:
     """Engine over vLLM in this process. `num_rows` bounds the lines in flight; more wait.
 
@@ -278,35 +265,6 @@ def prepare() -> None:
     os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
 
 
-def _open_core(*args: Any, **settings: Any) -> VLLMCore:  # Any: see VLLMCore
-    # Takes seconds: torch, then vLLM.
-    from repl_rl.engines.vllm.core import VLLMCore
-
-    return VLLMCore(*args, **settings)
-
-
-def _failure(error: Exception) -> EngineError:
-    if isinstance(error, EngineError):
-        return error
-    return EngineError(f"vLLM failed: {error!r}")
-
-
-def _settle(done: asyncio.Future[Any], outcome: object) -> None:
-    """Answer on the event loop that asked; it may be closed by then."""
-
-    def answer() -> None:
-        if done.done():
-            return
-        if isinstance(outcome, EngineError):
-            # A copy for each: raising writes a traceback into it.
-            done.set_exception(EngineError(*outcome.args))
-        else:
-            done.set_result(outcome)
-
-    with contextlib.suppress(RuntimeError):  # the loop is closed
-        done.get_loop().call_soon_threadsafe(answer)
-
-
 class VLLM(EngineKind):
     """vLLM in this process, with a copy of the weights."""
 
@@ -342,3 +300,45 @@ def check_model(kind: EngineKind, config: Config) -> None:
             f"the starter's heads are too small for vLLM; give --model PATH, or use the engine "
             f"'hf' in place of {kind.name!r}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    ids: tuple[int, ...]
+    done: asyncio.Future[SampledLine]
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    start: Callable[[VLLMCore], None]
+    done: asyncio.Future[Any]
+    is_last: bool = False
+
+
+def _open_core(*args: Any, **settings: Any) -> VLLMCore:  # Any: see VLLMCore
+    # Takes seconds: torch, then vLLM.
+    from repl_rl.engines.vllm.core import VLLMCore
+
+    return VLLMCore(*args, **settings)
+
+
+def _failure(error: Exception) -> EngineError:
+    if isinstance(error, EngineError):
+        return error
+    return EngineError(f"vLLM failed: {error!r}")
+
+
+def _settle(done: asyncio.Future[Any], outcome: object) -> None:
+    """Answer on the event loop that asked; it may be closed by then."""
+
+    def answer() -> None:
+        if done.done():
+            return
+        if isinstance(outcome, EngineError):
+            # A copy for each: raising writes a traceback into it.
+            done.set_exception(EngineError(*outcome.args))
+        else:
+            done.set_result(outcome)
+
+    with contextlib.suppress(RuntimeError):  # the loop is closed
+        done.get_loop().call_soon_threadsafe(answer)

@@ -263,6 +263,29 @@ class VLLMServerEngine:
         await self._confirm()
 
 
+class VLLMServer(EngineKind):
+    """vLLM servers, to which weights are sent."""
+
+    name = "vllm-server"
+    most_forbidden = MOST_FORBIDDEN
+
+    def check(self, config: Config) -> None:
+        check_model(self, config)
+        check_settings(config.sampling.servers, temperature=config.sampling.temperature)
+
+    def about(self, config: Config) -> str:
+        return ", ".join(config.sampling.servers)
+
+    def open(self, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
+        weights_dir = config.sampling.weights_dir
+        return VLLMServerEngine(
+            config.sampling.servers,
+            **common_options(config, loaded, row_tokens),
+            vocabulary=loaded.model.get_input_embeddings().num_embeddings,
+            weights_dir=None if weights_dir is None else Path(weights_dir),
+        )
+
+
 def _make_folder(inside: Path | None) -> Path:
     """A folder for weights; inside a given one, servers of other users can read it."""
     try:
@@ -325,26 +348,3 @@ class _Homes:
 def _prefix_hashes(ids: Sequence[int]) -> accumulate[int]:
     """A hash of every prefix of `ids`, the shortest first."""
     return accumulate(ids, lambda before, token: hash((before, token)), initial=0)
-
-
-class VLLMServer(EngineKind):
-    """vLLM servers, to which weights are sent."""
-
-    name = "vllm-server"
-    most_forbidden = MOST_FORBIDDEN
-
-    def check(self, config: Config) -> None:
-        check_model(self, config)
-        check_settings(config.sampling.servers, temperature=config.sampling.temperature)
-
-    def about(self, config: Config) -> str:
-        return ", ".join(config.sampling.servers)
-
-    def open(self, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
-        weights_dir = config.sampling.weights_dir
-        return VLLMServerEngine(
-            config.sampling.servers,
-            **common_options(config, loaded, row_tokens),
-            vocabulary=loaded.model.get_input_embeddings().num_embeddings,
-            weights_dir=None if weights_dir is None else Path(weights_dir),
-        )

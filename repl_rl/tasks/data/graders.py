@@ -43,6 +43,14 @@ _TIMES_TEN = re.compile(
 _GROUPING = re.compile(r"(?<=\d)(?:\{,\}|,\\!|\\[,;: ]|~|,)\s*(?=\d{3})")
 _EUROPEAN = re.compile(r"(?<=\d)\{,\}(?=\d)")
 
+_BEST_FIRST = (
+    *(VerdictKind.PROVED, VerdictKind.SUPPORTED, VerdictKind.UNDECIDED),
+    *(VerdictKind.REFUTED, VerdictKind.WRONG, VerdictKind.MALFORMED),
+)
+
+LIMITS = Limits(line_cpu_s=1.0, line_wall_s=2.0, kernel_cpu_s=4)
+"""All calls together stay within the deadline of a verdict."""
+
 
 def decimals_in(answer: str) -> frozenset[Fraction]:
     """Sizes of all decimals that it spells, and of its percentages."""
@@ -53,19 +61,6 @@ def decimals_in(answer: str) -> frozenset[Fraction]:
         if re.search(r"%|percent|per cent", text):
             sizes.update(value / 100 for value, _ in numbers)
     return frozenset(sizes)
-
-
-def _numbers(text: str) -> Iterator[tuple[Fraction, bool]]:
-    """(size, whether it is spelled as a decimal) of each number."""
-    for number in _NUMBER.finditer(text):
-        power = _TIMES_TEN.match(text, number.end())
-        exponents = [int(one) for one in (number[2], power[1] if power else None) if one]
-        if len(number[0]) > MAX_CHARS or any(abs(one) > _MAX_EXPONENT for one in exponents):
-            continue
-        size = Fraction(number[1].rstrip("."))
-        yield size, "." in number[1].rstrip(".")
-        if exponents:
-            yield size * Fraction(10) ** sum(exponents), True
 
 
 def with_fractions(submission: str, answer: str) -> str:
@@ -79,46 +74,6 @@ def with_fractions(submission: str, answer: str) -> str:
         return ast.unparse(exact) if transformer.is_changed else submission
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return submission
-
-
-class _Exact(ast.NodeTransformer):
-    """Replaces literals; the literal itself tells what was rounded when Python read it."""
-
-    def __init__(self, text: str, known: frozenset[Fraction]) -> None:
-        self.text = text
-        self.known = known
-        self.is_changed = False
-
-    def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        if not isinstance(node.value, float):
-            return node
-        return self._fraction(ast.get_source_segment(self.text, node) or "") or node
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        match node:  # as Python prints a decimal.Decimal
-            case ast.Call(func=ast.Name(id="Decimal"), args=[ast.Constant(value=str(text))]):
-                sign, digits = re.fullmatch(r"([+-]?)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
-                size = self._fraction(digits)
-                return ast.UnaryOp(ast.USub(), size) if size and sign == "-" else size or node
-        return self.generic_visit(node)
-
-    def _fraction(self, literal: str) -> ast.expr | None:
-        digits = literal.replace("_", "")
-        number = _NUMBER.fullmatch(digits)
-        if number is None or len(digits) > MAX_CHARS or abs(int(number[2] or 0)) > _MAX_EXPONENT:
-            return None
-        size = Fraction(digits)
-        if size not in self.known:
-            return None
-        self.is_changed = True
-        above, below = ast.Constant(size.numerator), ast.Constant(size.denominator)
-        return ast.BinOp(above, ast.Div(), below)
-
-
-_BEST_FIRST = (
-    *(VerdictKind.PROVED, VerdictKind.SUPPORTED, VerdictKind.UNDECIDED),
-    *(VerdictKind.REFUTED, VerdictKind.WRONG, VerdictKind.MALFORMED),
-)
 
 
 class ByName:
@@ -153,27 +108,6 @@ def grade_math(meta: Mapping[str, str], submission: str) -> Verdict:
     return min(verdicts, key=lambda verdict: _BEST_FIRST.index(verdict.kind), default=other)
 
 
-def _symbols(meta: Mapping[str, str]) -> dict[str, Any]:
-    """Symbols by name. One without a claim may be called as a function is, such as `beta`."""
-    parts = meta.get("symbols", "").split()
-    names = [part for part in parts if ":" not in part]
-    names += CONSTANTS if "variable" in meta else ()
-    claimed = declared(" ".join(part for part in parts if ":" in part))
-    return {name: sympy.Symbol(name) for name in names} | claimed
-
-
-def _same_family(
-    meta: Mapping[str, str], symbols: Mapping[str, Any], got: Value, expected: Any, *, seed: str
-) -> Verdict:
-    """Antiderivatives with a constant of any name; where all are asked for, one is not all."""
-    if not isinstance(got, sympy.Expr) or got.is_Matrix:
-        return wrong("form", "an expression is expected")
-    others = expected.free_symbols - {symbols.get(meta.get("constant", ""))}
-    if "constant" in meta and not got.free_symbols - others:
-        return wrong("constant", f"no constant of integration, such as {meta['constant']}")
-    return compare_primitives(got, expected, symbols[meta["variable"]], seed=seed)
-
-
 def grade_integer(meta: Mapping[str, str], submission: str) -> Verdict:
     """An exact integer, and the right one."""
     got = parse(submission)
@@ -187,18 +121,6 @@ def grade_exact(meta: Mapping[str, str], submission: str) -> Verdict:
     """Compare texts, but for blanks, the form of their characters and brackets around a letter."""
     verdict = _same_text(unquoted(submission), [meta["value"]])
     return verdict if verdict.is_solved else _same_text(text_of(submission), [meta["value"]])
-
-
-def _same_text(text: str, known: Sequence[str]) -> Verdict:
-    is_same = normal_text(text) in map(normal_text, known)
-    return Verdict(kind=VerdictKind.PROVED if is_same else VerdictKind.WRONG, method="text")
-
-
-_GRADERS: Mapping[str, Callable[[Mapping[str, str], str], Verdict]] = {
-    "math": grade_math,
-    "integer": grade_integer,
-    "exact": grade_exact,
-}
 
 
 def matched(got: Value, expected: Value, *, seed: str) -> Verdict:
@@ -222,36 +144,6 @@ def text_of(submission: str) -> str:
     """Return what a submitted string says, or the strings of a list or a set between commas."""
     strings = _strings(submission, is_list=True)
     return submission if strings is None else ", ".join(strings)
-
-
-def _strings(submission: str, *, is_list: bool = False) -> list[str] | None:
-    """The string that it is, or the strings of its list; None for anything else."""
-    try:
-        tree = ast.parse(submission.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    parts = [tree]
-    if is_list and isinstance(tree, ast.List | ast.Tuple | ast.Set):
-        parts = tree.elts
-    texts = [one.value for one in parts if isinstance(one, ast.Constant)]
-    strings = [text for text in texts if isinstance(text, str)]
-    return strings if strings and len(strings) == len(parts) else None
-
-
-def _hashable(value: Value) -> Value:
-    if isinstance(value, dict):
-        return frozenset((key, _hashable(one)) for key, one in value.items())
-    return tuple(map(_hashable, value)) if isinstance(value, list) else value
-
-
-def _has_floats(value: Value) -> bool:
-    if isinstance(value, Sequence | frozenset):
-        return any(map(_has_floats, value))
-    return isinstance(value, sympy.Basic) and value.has(sympy.Float)
-
-
-LIMITS = Limits(line_cpu_s=1.0, line_wall_s=2.0, kernel_cpu_s=4)
-"""All calls together stay within the deadline of a verdict."""
 
 
 class ByTests(ByName):
@@ -318,6 +210,105 @@ def read_tests(source: str) -> str:
     return json.dumps([_test(statement) for statement in body])
 
 
+def _numbers(text: str) -> Iterator[tuple[Fraction, bool]]:
+    """(size, whether it is spelled as a decimal) of each number."""
+    for number in _NUMBER.finditer(text):
+        power = _TIMES_TEN.match(text, number.end())
+        exponents = [int(one) for one in (number[2], power[1] if power else None) if one]
+        if len(number[0]) > MAX_CHARS or any(abs(one) > _MAX_EXPONENT for one in exponents):
+            continue
+        size = Fraction(number[1].rstrip("."))
+        yield size, "." in number[1].rstrip(".")
+        if exponents:
+            yield size * Fraction(10) ** sum(exponents), True
+
+
+class _Exact(ast.NodeTransformer):
+    """Replaces literals; the literal itself tells what was rounded when Python read it."""
+
+    def __init__(self, text: str, known: frozenset[Fraction]) -> None:
+        self.text = text
+        self.known = known
+        self.is_changed = False
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        if not isinstance(node.value, float):
+            return node
+        return self._fraction(ast.get_source_segment(self.text, node) or "") or node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        match node:  # as Python prints a decimal.Decimal
+            case ast.Call(func=ast.Name(id="Decimal"), args=[ast.Constant(value=str(text))]):
+                sign, digits = re.fullmatch(r"([+-]?)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
+                size = self._fraction(digits)
+                return ast.UnaryOp(ast.USub(), size) if size and sign == "-" else size or node
+        return self.generic_visit(node)
+
+    def _fraction(self, literal: str) -> ast.expr | None:
+        digits = literal.replace("_", "")
+        number = _NUMBER.fullmatch(digits)
+        if number is None or len(digits) > MAX_CHARS or abs(int(number[2] or 0)) > _MAX_EXPONENT:
+            return None
+        size = Fraction(digits)
+        if size not in self.known:
+            return None
+        self.is_changed = True
+        above, below = ast.Constant(size.numerator), ast.Constant(size.denominator)
+        return ast.BinOp(above, ast.Div(), below)
+
+
+def _symbols(meta: Mapping[str, str]) -> dict[str, Any]:
+    """Symbols by name. One without a claim may be called as a function is, such as `beta`."""
+    parts = meta.get("symbols", "").split()
+    names = [part for part in parts if ":" not in part]
+    names += CONSTANTS if "variable" in meta else ()
+    claimed = declared(" ".join(part for part in parts if ":" in part))
+    return {name: sympy.Symbol(name) for name in names} | claimed
+
+
+def _same_family(
+    meta: Mapping[str, str], symbols: Mapping[str, Any], got: Value, expected: Any, *, seed: str
+) -> Verdict:
+    """Antiderivatives with a constant of any name; where all are asked for, one is not all."""
+    if not isinstance(got, sympy.Expr) or got.is_Matrix:
+        return wrong("form", "an expression is expected")
+    others = expected.free_symbols - {symbols.get(meta.get("constant", ""))}
+    if "constant" in meta and not got.free_symbols - others:
+        return wrong("constant", f"no constant of integration, such as {meta['constant']}")
+    return compare_primitives(got, expected, symbols[meta["variable"]], seed=seed)
+
+
+def _same_text(text: str, known: Sequence[str]) -> Verdict:
+    is_same = normal_text(text) in map(normal_text, known)
+    return Verdict(kind=VerdictKind.PROVED if is_same else VerdictKind.WRONG, method="text")
+
+
+def _strings(submission: str, *, is_list: bool = False) -> list[str] | None:
+    """The string that it is, or the strings of its list; None for anything else."""
+    try:
+        tree = ast.parse(submission.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    parts = [tree]
+    if is_list and isinstance(tree, ast.List | ast.Tuple | ast.Set):
+        parts = tree.elts
+    texts = [one.value for one in parts if isinstance(one, ast.Constant)]
+    strings = [text for text in texts if isinstance(text, str)]
+    return strings if strings and len(strings) == len(parts) else None
+
+
+def _hashable(value: Value) -> Value:
+    if isinstance(value, dict):
+        return frozenset((key, _hashable(one)) for key, one in value.items())
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
+
+
+def _has_floats(value: Value) -> bool:
+    if isinstance(value, Sequence | frozenset):
+        return any(map(_has_floats, value))
+    return isinstance(value, sympy.Basic) and value.has(sympy.Float)
+
+
 def _test(statement: ast.stmt) -> tuple[str, str]:
     """`assert f(2) == 4`, `assert f(2)` or `assert not f(2)`."""
     match statement:
@@ -337,3 +328,10 @@ def _test(statement: ast.stmt) -> tuple[str, str]:
     if not is_literal_equal(text, text):
         raise ValueError(f"no literal: {text[:40]!r}")
     return ast.unparse(call), text
+
+
+_GRADERS: Mapping[str, Callable[[Mapping[str, str], str], Verdict]] = {
+    "math": grade_math,
+    "integer": grade_integer,
+    "exact": grade_exact,
+}

@@ -48,6 +48,26 @@ _STOCK = re.compile(
 )
 """Remainder of such a request, where nothing else stands beside it."""
 
+_FONTS = (
+    r"(?:text(?:bf|it|rm|sf|tt|up|sl|normal)?|math(?:bf|it|rm|sf|tt|normal)|mbox|hbox|emph|"
+    r"boxed|fbox|boldsymbol|bm)"
+)
+_DRESSED = re.compile(
+    rf"\\{_FONTS}\s*\{{(?P<argument>[^{{}}]*)\}}|\{{\\\w+\s(?P<declared>[^{{}}]*)\}}"
+)
+_SPACES = re.compile(r"\\[ ,;:!]|~|\\q?quad(?![a-z])")
+_MATH = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"))
+_WORD = re.compile(r"\(?[A-J]\)?|\([a-j]\)|(?i:true|false|yes|no)")
+"""A choice or a word; a small letter alone is an unknown."""
+_LETTER = r"\(?[A-J]\)?"
+_CHOICES = re.compile(rf"{_LETTER}(?:\s*(?:,|;|&|,?\s+and\s+|,?\s+or\s+)\s*{_LETTER})+")
+_ANY_CASE = ("true", "false", "yes", "no")
+
+_LETTER_ASKED = "Submit the letter of the right choice, as a string."
+_LETTERED = re.compile(r"\(?([A-Z])[).:]\s*(.+)")
+"""A choice that begins with its letter."""
+_MOST = len(string.ascii_uppercase)
+
 
 def last_user_text(value: Any) -> str:
     """A text itself, or the last message of a user in a conversation."""
@@ -121,15 +141,6 @@ def tests_of(value: Any) -> str:
     return _sized(value)
 
 
-def _sized(text: str) -> str:
-    """Return the text. Raises ValueError for an empty one and for one that is too long."""
-    if not text:
-        raise ValueError("an empty text")
-    if len(text) > MAX_CHARS:
-        raise ValueError(f"{len(text):,} characters; expected at most {MAX_CHARS:,}")
-    return text
-
-
 def last_boxed(text: str) -> str | None:
     r"""Content of the last `\boxed{...}`; None where there is none that closes."""
     start = max(text.rfind("\\boxed{"), text.rfind("\\fbox{"))
@@ -144,42 +155,6 @@ def last_boxed(text: str) -> str | None:
         elif text[at] == "}":
             return text[begin:at]
     return None
-
-
-def _printable(text: str) -> str:
-    """Lines of the text, without control characters: a prompt shows each as a comment."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("half a character: a surrogate without its other half") from None
-    lines = text.splitlines()
-    return "\n".join("".join(c if c.isprintable() else " " for c in line) for line in lines)
-
-
-def _tidy(text: str) -> str:
-    return "\n".join(line.rstrip() for line in text.strip().split("\n"))
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, list):
-        return f"a list of {len(value)}"
-    return {dict: "an object", type(None): "nothing"}.get(type(value), f"a {type(value).__name__}")
-
-
-_FONTS = (
-    r"(?:text(?:bf|it|rm|sf|tt|up|sl|normal)?|math(?:bf|it|rm|sf|tt|normal)|mbox|hbox|emph|"
-    r"boxed|fbox|boldsymbol|bm)"
-)
-_DRESSED = re.compile(
-    rf"\\{_FONTS}\s*\{{(?P<argument>[^{{}}]*)\}}|\{{\\\w+\s(?P<declared>[^{{}}]*)\}}"
-)
-_SPACES = re.compile(r"\\[ ,;:!]|~|\\q?quad(?![a-z])")
-_MATH = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"))
-_WORD = re.compile(r"\(?[A-J]\)?|\([a-j]\)|(?i:true|false|yes|no)")
-"""A choice or a word; a small letter alone is an unknown."""
-_LETTER = r"\(?[A-J]\)?"
-_CHOICES = re.compile(rf"{_LETTER}(?:\s*(?:,|;|&|,?\s+and\s+|,?\s+or\s+)\s*{_LETTER})+")
-_ANY_CASE = ("true", "false", "yes", "no")
 
 
 def undressed(text: str) -> str:
@@ -214,12 +189,6 @@ def normal_text(text: str) -> str:
     if _CHOICES.fullmatch(text):
         return ", ".join(sorted(set(re.findall(r"\b[A-J]\b", text))))
     return text.casefold() if text.casefold() in _ANY_CASE else text
-
-
-_LETTER_ASKED = "Submit the letter of the right choice, as a string."
-_LETTERED = re.compile(r"\(?([A-Z])[).:]\s*(.+)")
-"""A choice that begins with its letter."""
-_MOST = len(string.ascii_uppercase)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,3 +258,32 @@ def choices_of(value: Any) -> Choices:
     if [match[1] for match in lettered] == list(string.ascii_uppercase[: len(texts)]):
         texts = tuple(match[2] for match in lettered)
     return Choices(texts, tuple(answer_of(one) for one in labels))
+
+
+def _sized(text: str) -> str:
+    """Return the text. Raises ValueError for an empty one and for one that is too long."""
+    if not text:
+        raise ValueError("an empty text")
+    if len(text) > MAX_CHARS:
+        raise ValueError(f"{len(text):,} characters; expected at most {MAX_CHARS:,}")
+    return text
+
+
+def _printable(text: str) -> str:
+    """Lines of the text, without control characters: a prompt shows each as a comment."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("half a character: a surrogate without its other half") from None
+    lines = text.splitlines()
+    return "\n".join("".join(c if c.isprintable() else " " for c in line) for line in lines)
+
+
+def _tidy(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.strip().split("\n"))
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    return {dict: "an object", type(None): "nothing"}.get(type(value), f"a {type(value).__name__}")

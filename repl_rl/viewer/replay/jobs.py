@@ -52,14 +52,20 @@ from repl_sandbox.render import clean
 
 Result = TypeVar("Result")
 
-
 _KERNELS_A_CPU = 4
 """A kernel waits for its trainer half of the time."""
 _SCORED_AT_ONCE = 64
 """Trajectories that wait for a grader with its own number of workers."""
 
-
 MakeScene = Callable[[StoredTrajectory], Scene]
+
+_MAX_NAMED = 20
+"""Trajectories of one kind that are named; the others are counted."""
+_MAX_SOURCE = 60
+_MAX_LISTED = 6
+"""Differences that are listed of one trajectory."""
+
+_PAGE_HOLDS = 500
 
 
 def scenes(
@@ -120,12 +126,6 @@ async def rescore(
     return changes
 
 
-async def _rescore(stored: StoredTrajectory, *, scorer: Scorer) -> Change:
-    scored = read(stored)
-    before, after = map(Judgement.of, (scored, await scorer.rescore(scored)))
-    return Change(id=stored.id, before=before, after=after)
-
-
 def counted(
     function: Callable[[StoredTrajectory], Awaitable[Result]], update: Update, num_before: int
 ) -> Callable[[StoredTrajectory], Awaitable[Result]]:
@@ -138,13 +138,6 @@ def counted(
         return result
 
     return one
-
-
-_MAX_NAMED = 20
-"""Trajectories of one kind that are named; the others are counted."""
-_MAX_SOURCE = 60
-_MAX_LISTED = 6
-"""Differences that are listed of one trajectory."""
 
 
 def rerun_rows(reruns: Sequence[Rerun]) -> Iterator[str]:
@@ -167,41 +160,6 @@ def rerun_rows(reruns: Sequence[Rerun]) -> Iterator[str]:
     yield _sum(reruns, num_diverged=len(diverged))
 
 
-def _cause_rows(cause: Cause, pairs: Sequence[tuple[Rerun, Mismatch]]) -> Iterator[str]:
-    for one, mismatch in pairs[:_MAX_NAMED]:
-        yield f"{cause}: {clean(one.id)}, {_line(mismatch)}: {mismatch.difference.why}"
-    if len(pairs) > _MAX_NAMED:
-        yield f"{cause}: and {len(pairs) - _MAX_NAMED:,} more"
-
-
-def _line(mismatch: Mismatch) -> str:
-    # A source that runs on over several lines must not end this row.
-    source = one_row(mismatch.line.source.strip())
-    excerpt = source if len(source) <= _MAX_SOURCE else f"{source[: _MAX_SOURCE - 3]}..."
-    return f"line {mismatch.line.index + 1} `{excerpt}`"
-
-
-def _rest(ids: Sequence[str], word: str) -> Iterator[str]:
-    if ids:
-        more = f" and {len(ids) - _MAX_NAMED:,} more" if len(ids) > _MAX_NAMED else ""
-        yield f"{word}: {', '.join(map(clean, ids[:_MAX_NAMED]))}{more}"
-
-
-def _sum(reruns: Sequence[Rerun], *, num_diverged: int) -> str:
-    num_lines = sum(one.num_lines for one in reruns)
-    counts = {cause: sum(one.count(cause) > 0 for one in reruns) for cause in Cause}
-    counted = [f"{num_diverged:,} diverged" if num_diverged else "none diverged"]
-    counted += [f"{counts[c]:,} {c}" for c in (Cause.VOLATILE, Cause.LIMITS) if counts[c]]
-    what = f"{_count(len(reruns), 'trajectory', 'trajectories')}, " + _count(
-        num_lines, "line", "lines"
-    )
-    return f"{what} run again: {', '.join(counted)}"
-
-
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"
-
-
 def change_rows(changes: Sequence[Change]) -> Iterator[str]:
     """A line for each trajectory that is worth something else now, the first 20; then the sum."""
     real = [change for change in changes if change.is_real]
@@ -213,33 +171,6 @@ def change_rows(changes: Sequence[Change]) -> Iterator[str]:
     if len(real) > _MAX_NAMED:
         yield f"and {len(real) - _MAX_NAMED:,} more"
     yield _sum_of_changes(changes, num_real=len(real))
-
-
-def _joined(differences: Sequence[str]) -> str:
-    num_more = len(differences) - _MAX_LISTED
-    rest = [f"and {num_more:,} more"] if num_more > 0 else []
-    return "; ".join([*differences[:_MAX_LISTED], *rest])
-
-
-def _sum_of_changes(changes: Sequence[Change], *, num_real: int) -> str:
-    counted = f"{num_real:,} of {len(changes):,} trajectories changed"
-    num_ungraded = sum(change.after.is_ungraded for change in changes)
-    left_out = f"; {num_ungraded:,} could not be graded" if num_ungraded else ""
-    return f"{counted}{_means(changes)}{left_out}"
-
-
-def _means(changes: Sequence[Change]) -> str:
-    """Mean rewards of those scored both times: one that is not scored is not worth zero."""
-    scored = [change for change in changes if change.is_scored]
-    if not scored:
-        return ""
-    was = statistics.fmean(change.before.reward.total for change in scored)
-    now = statistics.fmean(change.after.reward.total for change in scored)
-    some = f" of the {len(scored):,} scored both times" if len(scored) < len(changes) else ""
-    return f", mean reward{some} {signed(was)} -> {signed(now)}"
-
-
-_PAGE_HOLDS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,6 +289,80 @@ def write_html(request: ReplayRequest, screen: Screen, out: Path) -> list[str]:
     return [f"{num_written:,} {'trajectory' if num_written == 1 else 'trajectories'}: {out}"]
 
 
+def step_through(request: ReplayRequest) -> int:
+    """Let a person step through live kernels until they quit; returns the exit code."""
+    notes: list[str] = []
+    # A row on stderr would lie behind the stepper's screen.
+    quiet = replace(request, say=notes.append)
+    matches = quiet.find_alike()
+    return asyncio.run(_walk(request, matches, quiet.scene(matches[0]), notes))
+
+
+async def _rescore(stored: StoredTrajectory, *, scorer: Scorer) -> Change:
+    scored = read(stored)
+    before, after = map(Judgement.of, (scored, await scorer.rescore(scored)))
+    return Change(id=stored.id, before=before, after=after)
+
+
+def _cause_rows(cause: Cause, pairs: Sequence[tuple[Rerun, Mismatch]]) -> Iterator[str]:
+    for one, mismatch in pairs[:_MAX_NAMED]:
+        yield f"{cause}: {clean(one.id)}, {_line(mismatch)}: {mismatch.difference.why}"
+    if len(pairs) > _MAX_NAMED:
+        yield f"{cause}: and {len(pairs) - _MAX_NAMED:,} more"
+
+
+def _line(mismatch: Mismatch) -> str:
+    # A source that runs on over several lines must not end this row.
+    source = one_row(mismatch.line.source.strip())
+    excerpt = source if len(source) <= _MAX_SOURCE else f"{source[: _MAX_SOURCE - 3]}..."
+    return f"line {mismatch.line.index + 1} `{excerpt}`"
+
+
+def _rest(ids: Sequence[str], word: str) -> Iterator[str]:
+    if ids:
+        more = f" and {len(ids) - _MAX_NAMED:,} more" if len(ids) > _MAX_NAMED else ""
+        yield f"{word}: {', '.join(map(clean, ids[:_MAX_NAMED]))}{more}"
+
+
+def _sum(reruns: Sequence[Rerun], *, num_diverged: int) -> str:
+    num_lines = sum(one.num_lines for one in reruns)
+    counts = {cause: sum(one.count(cause) > 0 for one in reruns) for cause in Cause}
+    counted = [f"{num_diverged:,} diverged" if num_diverged else "none diverged"]
+    counted += [f"{counts[c]:,} {c}" for c in (Cause.VOLATILE, Cause.LIMITS) if counts[c]]
+    what = f"{_count(len(reruns), 'trajectory', 'trajectories')}, " + _count(
+        num_lines, "line", "lines"
+    )
+    return f"{what} run again: {', '.join(counted)}"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def _joined(differences: Sequence[str]) -> str:
+    num_more = len(differences) - _MAX_LISTED
+    rest = [f"and {num_more:,} more"] if num_more > 0 else []
+    return "; ".join([*differences[:_MAX_LISTED], *rest])
+
+
+def _sum_of_changes(changes: Sequence[Change], *, num_real: int) -> str:
+    counted = f"{num_real:,} of {len(changes):,} trajectories changed"
+    num_ungraded = sum(change.after.is_ungraded for change in changes)
+    left_out = f"; {num_ungraded:,} could not be graded" if num_ungraded else ""
+    return f"{counted}{_means(changes)}{left_out}"
+
+
+def _means(changes: Sequence[Change]) -> str:
+    """Mean rewards of those scored both times: one that is not scored is not worth zero."""
+    scored = [change for change in changes if change.is_scored]
+    if not scored:
+        return ""
+    was = statistics.fmean(change.before.reward.total for change in scored)
+    now = statistics.fmean(change.after.reward.total for change in scored)
+    some = f" of the {len(scored):,} scored both times" if len(scored) < len(changes) else ""
+    return f", mean reward{some} {signed(was)} -> {signed(now)}"
+
+
 def _with_progress(items: Iterator[Annotated], update: Update) -> Iterator[Annotated]:
     for number, item in enumerate(items, 1):
         yield item
@@ -374,15 +379,6 @@ def _notes(
     if scene.versions:
         python, walls = scene.versions.get("python"), scene.versions.get("isolation")
         yield f"sampled with Python {python}, {walls}"
-
-
-def step_through(request: ReplayRequest) -> int:
-    """Let a person step through live kernels until they quit; returns the exit code."""
-    notes: list[str] = []
-    # A row on stderr would lie behind the stepper's screen.
-    quiet = replace(request, say=notes.append)
-    matches = quiet.find_alike()
-    return asyncio.run(_walk(request, matches, quiet.scene(matches[0]), notes))
 
 
 async def _walk(

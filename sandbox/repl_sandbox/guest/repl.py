@@ -32,124 +32,9 @@ from repl_sandbox.statements import FILENAME, Compiler, Statement
 MAX_WRITTEN_CHARS = 1 << 20
 """Even the shortest `print` reaches this within the CPU time of a line."""
 
-
 SPILL_BYTES = 1 << 16
 """Bytes that a pipe holds."""
 READ = os.read
-
-
-class OutputLimit(RuntimeError):
-    """A line printed more than any transcript could hold."""
-
-
-# The traceback names it the way it names the interpreter's own errors.
-OutputLimit.__module__ = "builtins"
-
-
-class Capture:
-    """Keeps `max_chars` from the head and `max_chars` from the tail of what is written."""
-
-    def __init__(self, *, max_chars: int, spilt: Callable[[], str] = str) -> None:
-        self._max_chars = max_chars
-        self._spilt = spilt
-        self.clear()
-
-    def clear(self) -> None:
-        self._head: list[str] = []
-        self._num_head = 0
-        self._tail: list[str] = []
-        self._num_tail = 0
-        self._num_written = 0
-
-    def open(self, fd: int, name: str, *, mode: str = "w", errors: str = "strict") -> TextIOWrapper:
-        """A stream like the one CPython opens on `fd`. Closing it does not close the capture."""
-        end = _End(self, fd, name, mode)
-        stream = TextIOWrapper(end, "utf-8", errors, write_through=True)
-        vars(stream)["mode"] = mode
-        return stream
-
-    def take(self, text: str) -> None:
-        """Keep `text`. Raises OutputLimit once the line has written `MAX_WRITTEN_CHARS`."""
-        self.take_unlimited(text)
-        if self._num_written > MAX_WRITTEN_CHARS:
-            raise OutputLimit(f"more than {MAX_WRITTEN_CHARS} characters of output")
-
-    def take_unlimited(self, text: str) -> None:
-        """Keep `text` without raising: for the traceback that ends a line."""
-        text = self._spilt() + text
-        self._num_written += len(text)
-        room = self._max_chars - self._num_head
-        if room > 0:
-            self._head.append(text[:room])
-            self._num_head += min(room, len(text))
-            text = text[room:]
-        if text:
-            self._tail.append(text[-self._max_chars :])
-            self._num_tail += min(len(text), self._max_chars)
-            # Cut rarely: cutting at every write would copy the tail for every `print`.
-            if self._num_tail > 8 * self._max_chars:
-                self._cut_tail()
-
-    def captured(self) -> tuple[str, str, int]:
-        """(head, tail, how many characters between them are gone)."""
-        self.take_unlimited("")
-        self._cut_tail()
-        num_omitted = self._num_written - self._num_head - self._num_tail
-        return "".join(self._head), "".join(self._tail), num_omitted
-
-    def _cut_tail(self) -> None:
-        tail = "".join(self._tail)[-self._max_chars :]
-        self._tail = [tail]
-        self._num_tail = len(tail)
-
-
-class Spill:
-    """Pipe for what is written past Python's streams, on this process's descriptors 1 and 2.
-
-    A writer that fills it before anybody has read gets an error, as at a terminal that is stopped.
-    """
-
-    def __init__(self) -> None:
-        self.fd, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        for fd in (1, 2):
-            os.dup2(writer, fd)
-        os.close(writer)
-
-    def take(self) -> str:
-        """Return what has come since the last time."""
-        try:
-            return utf_8_decode(READ(self.fd, SPILL_BYTES), "replace", True)[0]
-        # Nothing has, or a line has closed it.
-        except OSError:
-            return ""
-
-
-class _End(RawIOBase):
-    """The raw end of a stream. Reading finds the end of the file."""
-
-    def __init__(self, capture: Capture, fd: int, name: str, mode: str) -> None:
-        self._capture = capture
-        self._fd = fd
-        self.name = name
-        self.mode = mode
-
-    def fileno(self) -> int:
-        return self._fd
-
-    def readable(self) -> bool:
-        return self.mode == "r"
-
-    def writable(self) -> bool:
-        return self.mode == "w"
-
-    def readinto(self, buffer: object) -> int:
-        return 0
-
-    def write(self, data: Any) -> int:  # Any: whatever has a buffer
-        text, num_bytes = utf_8_decode(data, "replace", True)
-        self._capture.take(text)
-        return num_bytes
-
 
 OWN_FILES = frozenset({__file__})
 FRAME = re.compile(r'^([ |+]*)  File "(.*)", line \d+, in .*\n(?:\1    .*\n)*', re.MULTILINE)
@@ -180,6 +65,14 @@ if sys.version_info >= (3, 12):
     _events = vars(sys.monitoring.events).values()
     MONITORED_EVENTS = tuple(event for event in _events if event.bit_count() == 1)
     SET_MONITOR = sys.monitoring.register_callback
+
+
+class OutputLimit(RuntimeError):
+    """A line printed more than any transcript could hold."""
+
+
+# The traceback names it the way it names the interpreter's own errors.
+OutputLimit.__module__ = "builtins"
 
 
 class Answer(NamedTuple):
@@ -335,6 +228,143 @@ class Repl:
             self._capture.take_unlimited("<the traceback could not be shown>\n")
 
 
+class Capture:
+    """Keeps `max_chars` from the head and `max_chars` from the tail of what is written."""
+
+    def __init__(self, *, max_chars: int, spilt: Callable[[], str] = str) -> None:
+        self._max_chars = max_chars
+        self._spilt = spilt
+        self.clear()
+
+    def clear(self) -> None:
+        self._head: list[str] = []
+        self._num_head = 0
+        self._tail: list[str] = []
+        self._num_tail = 0
+        self._num_written = 0
+
+    def open(self, fd: int, name: str, *, mode: str = "w", errors: str = "strict") -> TextIOWrapper:
+        """A stream like the one CPython opens on `fd`. Closing it does not close the capture."""
+        end = _End(self, fd, name, mode)
+        stream = TextIOWrapper(end, "utf-8", errors, write_through=True)
+        vars(stream)["mode"] = mode
+        return stream
+
+    def take(self, text: str) -> None:
+        """Keep `text`. Raises OutputLimit once the line has written `MAX_WRITTEN_CHARS`."""
+        self.take_unlimited(text)
+        if self._num_written > MAX_WRITTEN_CHARS:
+            raise OutputLimit(f"more than {MAX_WRITTEN_CHARS} characters of output")
+
+    def take_unlimited(self, text: str) -> None:
+        """Keep `text` without raising: for the traceback that ends a line."""
+        text = self._spilt() + text
+        self._num_written += len(text)
+        room = self._max_chars - self._num_head
+        if room > 0:
+            self._head.append(text[:room])
+            self._num_head += min(room, len(text))
+            text = text[room:]
+        if text:
+            self._tail.append(text[-self._max_chars :])
+            self._num_tail += min(len(text), self._max_chars)
+            # Cut rarely: cutting at every write would copy the tail for every `print`.
+            if self._num_tail > 8 * self._max_chars:
+                self._cut_tail()
+
+    def captured(self) -> tuple[str, str, int]:
+        """(head, tail, how many characters between them are gone)."""
+        self.take_unlimited("")
+        self._cut_tail()
+        num_omitted = self._num_written - self._num_head - self._num_tail
+        return "".join(self._head), "".join(self._tail), num_omitted
+
+    def _cut_tail(self) -> None:
+        tail = "".join(self._tail)[-self._max_chars :]
+        self._tail = [tail]
+        self._num_tail = len(tail)
+
+
+class Spill:
+    """Pipe for what is written past Python's streams, on this process's descriptors 1 and 2.
+
+    A writer that fills it before anybody has read gets an error, as at a terminal that is stopped.
+    """
+
+    def __init__(self) -> None:
+        self.fd, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        for fd in (1, 2):
+            os.dup2(writer, fd)
+        os.close(writer)
+
+    def take(self) -> str:
+        """Return what has come since the last time."""
+        try:
+            return utf_8_decode(READ(self.fd, SPILL_BYTES), "replace", True)[0]
+        # Nothing has, or a line has closed it.
+        except OSError:
+            return ""
+
+
+def seed_generators(seed: int) -> None:
+    """Start `random`, and sympy's own generators where it is loaded, from `seed`."""
+    random.seed(seed)
+    sympy_random = sys.modules.get("sympy.core.random")
+    sympy_symbol = sys.modules.get("sympy.core.symbol")
+    if sympy_random is not None and sympy_symbol is not None:
+        sympy_random.seed(seed)
+        dummy = sympy_symbol.Dummy
+        dummy._base_dummy_index = DUMMY_BASE - dummy._count
+
+
+def format_error(error: BaseException) -> str:
+    """The traceback that CPython's REPL prints, without our own frames and without source lines.
+
+    Source lines are left out, because the sandbox decides whether a library's file can be read.
+    """
+    stderr, sys.stderr = sys.stderr, StringIO()
+    shown = sys.stderr
+    try:
+        _call_quietly(SHOW_TRACEBACK, type(error), error, error.__traceback__)
+    finally:
+        sys.stderr = stderr
+    text = FRAME.sub(_short_frame, shown.getvalue())
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def refuse_hook(hook: object) -> None:
+    """`sys.addaudithook` of a kernel: a hook would run beside all later lines, and nobody could
+    take it away."""
+    raise RuntimeError("a kernel takes no audit hooks")
+
+
+class _End(RawIOBase):
+    """The raw end of a stream. Reading finds the end of the file."""
+
+    def __init__(self, capture: Capture, fd: int, name: str, mode: str) -> None:
+        self._capture = capture
+        self._fd = fd
+        self.name = name
+        self.mode = mode
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def readable(self) -> bool:
+        return self.mode == "r"
+
+    def writable(self) -> bool:
+        return self.mode == "w"
+
+    def readinto(self, buffer: object) -> int:
+        return 0
+
+    def write(self, data: Any) -> int:  # Any: whatever has a buffer
+        text, num_bytes = utf_8_decode(data, "replace", True)
+        self._capture.take(text)
+        return num_bytes
+
+
 class _LineEnvironment:
     """State that user code may change for one source: streams, the displayhook, signals."""
 
@@ -397,12 +427,6 @@ def _class_name(error: BaseException) -> str:
     return name if is_name else "Exception"
 
 
-def refuse_hook(hook: object) -> None:
-    """`sys.addaudithook` of a kernel: a hook would run beside all later lines, and nobody could
-    take it away."""
-    raise RuntimeError("a kernel takes no audit hooks")
-
-
 def _depth() -> int:
     """Count our own frames below those of a statement, which use up the recursion limit.
 
@@ -414,32 +438,6 @@ def _depth() -> int:
     while frame.f_back is not None:
         depth, frame = depth + 1, frame.f_back
     return depth
-
-
-def seed_generators(seed: int) -> None:
-    """Start `random`, and sympy's own generators where it is loaded, from `seed`."""
-    random.seed(seed)
-    sympy_random = sys.modules.get("sympy.core.random")
-    sympy_symbol = sys.modules.get("sympy.core.symbol")
-    if sympy_random is not None and sympy_symbol is not None:
-        sympy_random.seed(seed)
-        dummy = sympy_symbol.Dummy
-        dummy._base_dummy_index = DUMMY_BASE - dummy._count
-
-
-def format_error(error: BaseException) -> str:
-    """The traceback that CPython's REPL prints, without our own frames and without source lines.
-
-    Source lines are left out, because the sandbox decides whether a library's file can be read.
-    """
-    stderr, sys.stderr = sys.stderr, StringIO()
-    shown = sys.stderr
-    try:
-        _call_quietly(SHOW_TRACEBACK, type(error), error, error.__traceback__)
-    finally:
-        sys.stderr = stderr
-    text = FRAME.sub(_short_frame, shown.getvalue())
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _short_frame(match: re.Match[str]) -> str:
