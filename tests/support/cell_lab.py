@@ -38,7 +38,9 @@ from repl_sandbox.types import SHELL, Isolation, socket_path
 from repl_sandbox.walls import bubblewrap
 
 AT_ONCE = 4
-INTERRUPT_S, GRACE_S, PATIENCE_S = 3.0, 1.0, 60.0
+BEGIN_S, INTERRUPT_S, GRACE_S, PATIENCE_S = 3.0, 0.5, 1.0, 60.0
+"""Until a kernel says that it has begun with a cell, from there to an interrupt, from there to the
+end, and for a cell that ends by itself."""
 UNTIMELY = {"timeout", "killed"}
 TABLES = (*ATTACKS, *CELL_ATTACKS)
 
@@ -66,8 +68,10 @@ class CellKernel:
     ) -> tuple[str, str]:
         """(how it ended, what it printed or is worth). A comm that it opens is called at once."""
         said: list[str] = []
+        began = asyncio.Event()
 
         def hear(message: dict[str, Any]) -> None:
+            began.set()
             said.append(_text(message))
             if message["msg_type"] == "comm_open":
                 called = {"comm_id": message["content"]["comm_id"], "data": {}}
@@ -76,6 +80,9 @@ class CellKernel:
         asked = asyncio.create_task(
             self._client.execute_interactive(cell, allow_stdin=False, output_hook=hear)
         )
+        beginning = asyncio.create_task(began.wait())
+        await asyncio.wait([asked, beginning], timeout=BEGIN_S, return_when=asyncio.FIRST_COMPLETED)
+        beginning.cancel()
         is_late = not await self._wait(asked, patience_s)
         if is_late:
             self._send(signal.SIGINT)
