@@ -258,6 +258,7 @@ def _rolled_out(job: Job, *, is_fixed: bool, count: int | None = None) -> Iterat
         resolve(
             overrides=[
                 *(f"model={job.model}", f"sampling.device={job.device}", "lora.rank=32"),
+                "sampling.engine=hf",
                 *(f"sampling.max_in_flight={count}", f"sampling.max_tokens={tokens}"),
                 *("task.tiers=[1]", f"sandbox.standby={min(8, count)}", "grpo.group_size=2"),
                 f"grpo.dtype={'mixed' if job.is_cuda else 'float32'}",
@@ -449,6 +450,7 @@ def grpo(job: Job) -> Iterator[Cells]:
         resolve(
             overrides=[
                 *(f"model={job.model}", f"sampling.device={job.device}", "lora.rank=32"),
+                "sampling.engine=hf",
                 *("grpo.steps=3", f"grpo.problems_per_step={size}", f"grpo.group_size={size}"),
                 *(f"sampling.max_in_flight={size * size}", "task.tiers=[1]", "eval.problems=2"),
                 *(f"sampling.max_tokens={job.pick(48, 256)}", "report.curve=false"),

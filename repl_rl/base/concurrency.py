@@ -11,13 +11,18 @@ import contextlib
 import hashlib
 import os
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from types import FrameType
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Start = Callable[[Iterable[Item]], None]
+
+
+def num_processes(environment: Mapping[str, str] = os.environ) -> int:
+    """Return how many processes a launcher such as torchrun has started; 1 without one."""
+    return int(environment.get("WORLD_SIZE", "1"))
 
 
 async def run_all(

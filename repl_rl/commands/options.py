@@ -84,7 +84,7 @@ MODEL = click.option(
     "--model", metavar="PATH", help="Folder, FILE.gguf or owner/name [the starter]."
 )
 ENGINE = click.option(
-    "--engine", metavar="NAME", help="hf, vllm, vllm-server or module:Class [hf]."
+    "--engine", metavar="NAME", help="hf, vllm, vllm-server, auto or module:Class [auto]."
 )
 TEMPERATURE = click.option(
     "--temperature", type=float, help="0 takes the likeliest token [the run's]."
@@ -272,9 +272,11 @@ def dry_run(plan: Plan, estimate: Callable[[str, Callable[[str], None]], object]
     """
     comments = {one.key: one.doc for one in all_settings()}
     click.echo(settings.to_toml(plan.config, comments=comments), nl=False)
+    tell = functools.partial(click.echo, err=True)
+    if plan.why_engine:
+        tell(f"engine: {plan.about_engine}")
     if plan.model is None:
         return
-    tell = functools.partial(click.echo, err=True)
     try:
         load_libraries(plan, err=True)
         estimate(plan.model, tell)

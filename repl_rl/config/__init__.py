@@ -34,7 +34,7 @@ class Config:
     """A whole run. Saved as `config.toml` in its folder.
 
     >>> Config(model="PATH").sampling.engine
-    'hf'
+    'auto'
     """
 
     transcript: str = "python"

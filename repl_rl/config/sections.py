@@ -82,9 +82,11 @@ class SamplingConfig:
     1.0
     """
 
-    engine: str = "hf"
+    engine: str = "auto"
     """`hf`: transformers, in the trainer's process and on its weights. `vllm`: in this process
-    too, with weights of its own. `vllm-server`: the processes that `servers` names."""
+    too, with weights of its own. `vllm-server`: the processes that `servers` names. `auto`: `vllm`
+    on a GPU where vLLM is installed and serves the model, else `hf`; a run keeps what it came
+    to."""
     servers: tuple[str, ...] = ()
     """Addresses of `vllm serve` processes, for the engine `vllm-server`."""
     weights_dir: str | None = None

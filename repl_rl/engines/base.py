@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Weights = Iterable[tuple[str, Any]]
 """Names and tensors of a model, as `weights.named_weights` gives them. Any: no torch here."""
 
+AUTO = "auto"
+"""Value of `sampling.engine` that leaves the choice to `choice.chosen`."""
 NOT_FINITE = "logits are not finite: the weights have diverged; lower grpo.learning_rate"
 
 _LOGPROBS = (-1e6, 1e-3)

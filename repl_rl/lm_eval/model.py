@@ -122,8 +122,7 @@ class ReplLM(LM):  # type: ignore[misc]  # the harness ships no types
         from repl_rl.training.runtime import load_policy
         from repl_rl.viewer.show.display import Screen
 
-        plan = self._plan.changed(sampling=way)
-        plan.engine.check(plan.config)
+        plan = self._plan.sampling_as(way)
         plan = asking(plan, [attempt.problem for attempt in attempts], prompt=self._prompt)
         with Screen(Console(stderr=True)) as screen:
             self._loaded = self._loaded or load_policy(plan, str(plan.model), say=screen.say)

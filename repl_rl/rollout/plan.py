@@ -19,10 +19,12 @@ from typing import Any, Generic, Protocol, Self, TypeGuard, TypeVar
 from repl_rl.base.plugins import check_repository, load_named, resolve_model
 from repl_rl.config import Config
 from repl_rl.config.resolve import read_config, resolve, toml_value
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.credit.advantages import credit_class
 from repl_rl.credit.base import Credit
 from repl_rl.credit.rewards import BoundReward, RunningReward, bound_reward, shaped
-from repl_rl.engines.base import EngineKind, engine_kind
+from repl_rl.engines.base import AUTO, EngineKind
+from repl_rl.engines.choice import chosen
 from repl_rl.errors import ConfigError
 from repl_rl.records import Attempt, Origin, Problem, Split, Trajectory
 from repl_rl.rollout.sampler import LineSampler
@@ -146,6 +148,9 @@ class Plan(TaskPlan):
     """Takes the arguments of `LineSampler`."""
     make_credit: type[Credit]
     engine: EngineKind
+    """The one that `sampling.engine` of its config names, where `auto` is never left."""
+    why_engine: str = ""
+    """Reason for which `sampling.engine = "auto"` came to it; empty where a person named it."""
 
     model = _Part(lambda config: config.model)
     grpo = _Part(lambda config: config.grpo)
@@ -173,6 +178,28 @@ class Plan(TaskPlan):
     def samples_lines(self) -> bool:
         """True where trajectories come from the usual loop; a user's own loop may show anything."""
         return samples_lines(self.make_sampler)
+
+    @property
+    def about_engine(self) -> str:
+        """Its engine's name, with the reason for it: `hf (no NVIDIA GPU)`."""
+        return f"{self.engine.name} ({self.why_engine})" if self.why_engine else self.engine.name
+
+    def sampled_by(self, engine: EngineKind, why: str) -> Self:
+        """Change the engine, by its name in the group `repl_rl.engines`."""
+        made = self.changed(sampling=replace(self.sampling, engine=engine.name))
+        return replace(made, engine=engine, why_engine=why)
+
+    def sampling_as(self, sampling: SamplingConfig) -> Self:
+        """Change the section `sampling`; an engine that `auto` came to is chosen anew.
+
+        Raises ConfigError where its engine cannot sample so.
+        """
+        made = self.changed(sampling=sampling)
+        if self.why_engine:
+            undecided = replace(made.config, sampling=replace(sampling, engine=AUTO))
+            made = made.sampled_by(*chosen(undecided))
+        made.engine.check(made.config)
+        return made
 
     def require_policy(self) -> None:
         """ConfigError for a plan whose lines are sampled elsewhere."""
@@ -234,7 +261,7 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
     credit = make_credit(config.grpo)
     if to_train:
         credit.check(config, samples_lines=samples_lines(make_sampler))
-    engine = engine_kind(config.sampling.engine)
+    engine, why = chosen(config)
     engine.check(config)
     if config.sampling.run_on == "forbid":
         engine.check_forbidden(1)  # how many there are, a vocabulary says
@@ -242,7 +269,7 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
     task_plan = make_task_plan(config)
     if config.model is None and config.preset == "starter":
         _check_starter(task_plan, config.transcript)
-    return Plan(
+    plan = Plan(
         config=config,
         task=task_plan.task,
         task_spec=task_plan.task_spec,
@@ -252,6 +279,7 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
         make_credit=make_credit,
         engine=engine,
     )
+    return plan.sampled_by(engine, why) if why else plan
 
 
 def _check_starter(plan: TaskPlan, transcript: str) -> None:

@@ -34,6 +34,7 @@ from repl_rl.engines.base import (
     SharedEngine,
     answered_within,
 )
+from repl_rl.engines.hf import HF
 from repl_rl.engines.memory import (
     LESS_TO_SAMPLE,
     Memory,
@@ -42,7 +43,7 @@ from repl_rl.engines.memory import (
     rows_at_once,
     shortage_explained,
 )
-from repl_rl.errors import DivergedError, EngineError
+from repl_rl.errors import ConfigError, DivergedError, EngineError
 from repl_rl.models import loading
 from repl_rl.models.policy import check_trainable
 from repl_rl.models.precision import Precision, keys_in, precision, warning
@@ -209,10 +210,33 @@ def open_runtime(
     `watch` may put something between the engine and all that use it. Without `interrupts` a Ctrl-C
     is the event loop's.
 
-    Raises ConfigError if the trajectories in flight cannot fit in memory, or one of them in what
-    the model attends to.
+    Where `auto` came to an engine that does not start, or does not sample from the weights, the
+    runtime's plan and model are those of the engine `hf`. Raises ConfigError if the trajectories in
+    flight cannot fit in memory, or one of them in what the model attends to.
     """
-    sampling, interrupts = plan.sampling, interrupts or Interrupts()
+    opening = partial(_opened, watch=watch, interrupts=interrupts or Interrupts(), ranks=ranks)
+    with contextlib.ExitStack() as stack:
+        try:
+            runtime = stack.enter_context(opening(plan, loaded))
+        except (ConfigError, EngineError) as error:
+            if not plan.why_engine or plan.engine.name == HF.name:
+                raise
+            plan = plan.sampled_by(HF(), str(error))
+            types = precision(plan, plan.engine, device=loaded.model.device.type)
+            runtime = stack.enter_context(opening(plan, replace(loaded, precision=types)))
+        yield runtime
+
+
+@contextlib.contextmanager
+def _opened(
+    plan: Plan,
+    loaded: loading.LoadedModel,
+    *,
+    watch: Callable[[Engine], Engine],
+    interrupts: Interrupts,
+    ranks: Ranks,
+) -> Iterator[Runtime]:
+    sampling = plan.sampling
     fmt = plan.format(loaded.chat_template)
     prompts, row_tokens, context_tokens = _lengths(plan, loaded)
     num_rows = sampling.max_in_flight
@@ -320,7 +344,7 @@ def _about_engine(
 ) -> str:
     """The engine in a few words, with the memory that it will take for keys and values."""
     kind, num_rows = plan.engine, plan.sampling.max_in_flight
-    about = f"{kind.name}: {kind.about(plan.config)}"
+    about = f"{plan.about_engine}: {kind.about(plan.config)}"
     if not kind.holds_keys:
         return about
     dtype = loaded.precision.sampling

@@ -205,6 +205,7 @@ def _run(
         open_runtime(plan, loaded, interrupts=interrupts, ranks=ranks) as runtime,
         contextlib.ExitStack() as stack,
     ):
+        plan = runtime.plan  # whose engine is one that has started
         # The folder is made this late so that a refused run leaves its --output free.
         folder = _folder(path, run, runtime, policy, progress) if ranks.is_first else None
         if run is not None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
+from repl_rl.base.concurrency import num_processes
 from repl_rl.errors import ConfigError, RankError
 
 T = TypeVar("T")
@@ -123,7 +124,7 @@ ALONE = Ranks()
 
 def launched(environment: Mapping[str, str] = os.environ) -> Ranks:
     """Return the ranks as torchrun or accelerate set them; without them this is the only one."""
-    world = int(environment.get("WORLD_SIZE", "1"))
+    world = num_processes(environment)
     rank = int(environment.get("RANK", "0"))
     return Ranks(
         rank=rank,

@@ -45,8 +45,8 @@ def test_help_names_every_command(call: Call) -> None:
 def test_a_dry_run_prints_a_config_that_gives_the_same_run(call: Call, tmp_path: Path) -> None:
     code, out, err = call("train", "--dry-run", "--seed", "7", "--set", "grpo.steps=3")
     (tmp_path / "config.toml").write_text(out)
-    assert (code, err) == (0, "")
-    expected = resolve(flags={"seed": 7}, overrides=["grpo.steps=3"])
+    assert (code, err) == (0, "engine: hf (no NVIDIA GPU)\n")
+    expected = resolve(flags={"seed": 7}, overrides=["grpo.steps=3", "sampling.engine=hf"])
     assert resolve(files=[tmp_path / "config.toml"]) == expected
 
 
@@ -90,7 +90,8 @@ def test_a_dry_run_estimates_memory_beside_its_config(call: Call, tmp_path: Path
 def test_a_dry_run_says_why_it_has_no_estimate(call: Call, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     code, out, err = call("train", "--dry-run", "--model", str(tmp_path / "empty"))
-    assert (code, err.count("\n")) == (0, 2)
+    assert (code, err.count("\n")) == (0, 3)
+    assert err.startswith("engine: hf (no NVIDIA GPU)\n")
     assert "\nmemory: cannot load a model from" in err
     assert out
 

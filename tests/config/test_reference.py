@@ -140,7 +140,8 @@ def test_a_dry_run_says_what_each_setting_is_and_is_still_a_config(
     assert "\n# model is not set\n" in out
     assert [row for row in out.splitlines() if len(row) > 80] == []
     (tmp_path / "dry.toml").write_text(out)
-    assert resolve(files=[tmp_path / "dry.toml"]) == resolve(overrides=["grpo.steps=3"])
+    expected = resolve(overrides=["grpo.steps=3", "sampling.engine=hf"])
+    assert resolve(files=[tmp_path / "dry.toml"]) == expected
 
 
 def test_a_run_saves_its_config_without_words() -> None:

@@ -17,6 +17,7 @@ from engine_kit import EOS, NEWLINE, qwen3
 from repl_rl.config import Config
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import Engine, EngineWrapper, SampledLine, Weights, engine_kind
+from repl_rl.engines.choice import chosen
 from repl_rl.engines.hf.engine import HFEngine
 from repl_rl.errors import ConfigError, DivergedError, EngineError
 from repl_rl.models.loading import LoadedModel
@@ -188,7 +189,7 @@ def test_in_half_precision_a_fifth_of_a_nat_is(off: float, is_found: bool) -> No
 
 def make(loaded: LoadedModel, **sampling: Any) -> Engine:
     config = Config(sampling=SamplingConfig(max_in_flight=2, **sampling))
-    return engine_kind(config.sampling.engine).open(config, loaded, row_tokens=64)
+    return chosen(config).kind.open(config, loaded, row_tokens=64)
 
 
 def test_the_default_engine_samples_with_the_trainers_model(loaded: LoadedModel) -> None:

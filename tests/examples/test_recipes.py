@@ -11,10 +11,11 @@ import pytest
 from transformers import LlamaConfig, PreTrainedConfig, Qwen2Config, Qwen3Config
 
 from repl_rl.config.resolve import resolve
-from repl_rl.engines.base import engine_kind
+from repl_rl.engines.base import AUTO, engine_kind
 from repl_rl.engines.memory import Memory, measure, must_recompute
 from repl_rl.models.loading import read_files, to_train
 from repl_rl.models.precision import precision
+from repl_rl.rollout.plan import make_plan
 from tiny_model import save_tiny_model
 
 pytestmark = pytest.mark.slow
@@ -94,11 +95,17 @@ def model(name: str, tmp_path: Path) -> str:
     return str(folder)
 
 
-def test_a_recipe_takes_the_memory_that_it_says(name: str, model: str) -> None:
-    """And leaves a tenth of the machine's: for torch, and for keys that are moved as they grow."""
+@pytest.mark.parametrize("on_gpu", ["hf", "vllm"])
+def test_a_recipe_takes_the_memory_that_it_says(name: str, model: str, on_gpu: str) -> None:
+    """And leaves a tenth of the machine's: for torch, and for keys that are moved as they grow.
+
+    The same for both engines that `auto` may come to.
+    """
     machine, path = MACHINES[name], RECIPES / f"{name}.toml"
     config = resolve(files=[path], flags={"model": model})
-    engine = engine_kind(config.sampling.engine)
+    free_choice = on_gpu if machine.device == "cuda" else "hf"
+    named = config.sampling.engine
+    engine = engine_kind(free_choice if named == AUTO else named)
 
     def taken(recomputes: bool) -> Memory:
         return measure(
@@ -129,7 +136,8 @@ def test_a_dry_run_prints_what_a_recipe_sets(
     assert code == 0, err
     assert "\nmemory: " in err
     (tmp_path / "resolved.toml").write_text(out)
-    expected = resolve(files=[path], flags={"model": model}, overrides=["sampling.device=cpu"])
+    overrides = ["sampling.device=cpu"]
+    expected = make_plan(resolve(files=[path], flags={"model": model}, overrides=overrides)).config
     assert resolve(files=[tmp_path / "resolved.toml"]) == expected
 
 

@@ -201,7 +201,7 @@ class Limited(EngineKind):
 def test_an_engine_that_cannot_forbid_ids_is_refused_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("repl_rl.rollout.plan.engine_kind", lambda _: Plain())
+    monkeypatch.setattr("repl_rl.rollout.plan.chosen", lambda _: (Plain(), ""))
     make_plan(Config(model="m"))
     with pytest.raises(
         ConfigError, match=r"'plain' can forbid 0 tokens.*asks for 1 or more; take the engine 'hf'"

@@ -1,4 +1,4 @@
-"""Sample lines with a transformers model in this process: the default engine.
+"""Sample lines with a transformers model in this process: the engine `hf`.
 
     line(ids) -> a row of the KV cache -> steps shared with all other lines -> SampledLine
 

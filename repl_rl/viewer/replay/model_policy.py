@@ -15,7 +15,7 @@ from dataclasses import replace
 from repl_rl.base.concurrency import derive_seed
 from repl_rl.config import Config
 from repl_rl.config.sections import SamplingConfig
-from repl_rl.engines.base import Engine
+from repl_rl.engines.base import AUTO, Engine
 from repl_rl.engines.hf import HF
 from repl_rl.errors import ConfigError
 from repl_rl.models.loading import (
@@ -207,6 +207,6 @@ async def open_policy(
 
 def _alone(config: Config) -> Config:
     sampling = config.sampling
-    dtype = sampling.dtype if sampling.engine == HF.name else "auto"
+    dtype = sampling.dtype if sampling.engine in (HF.name, AUTO) else "auto"
     one = replace(sampling, engine=HF.name, dtype=dtype, max_in_flight=1)
     return replace(config, sampling=one)
