@@ -167,9 +167,10 @@ class Engine(Protocol):
         ...
 
     async def sleep(self) -> None:
-        """Give back memory that the trainer could use, until the next line or `sync`.
+        """Give back memory that the trainer could use, until the next `sync`.
 
-        Lines in flight end before that.
+        Lines in flight end before that. The weights may be forgotten: an engine with a copy of them
+        may refuse a line before the next `sync`, with EngineError.
         """
         ...
 

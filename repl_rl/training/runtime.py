@@ -162,7 +162,7 @@ class Runtime:
         return Sink(folder, self.plan.config, warn=progress.warn, shield=shield, step=step)
 
     def sleep(self) -> None:
-        """Call `Engine.sleep`."""
+        """Call `Engine.sleep`. No line is asked for before the next `sync`."""
         self._run(self.engine.sleep())
 
     def sync(self, version: int) -> float:

@@ -145,7 +145,12 @@ class VLLMCore:
             pass
 
     def add(self, key: str, ids: Sequence[int], *, max_tokens: int, seed: int) -> None:
-        """Queue a line after `ids`, to be sampled by the steps to come."""
+        """Queue a line after `ids`, to be sampled by the steps to come.
+
+        Raises EngineError between `sleep` and `load`.
+        """
+        if self._is_asleep:
+            raise EngineError("a line was asked for before the weights that were to follow")
         params = copy.copy(self._params)
         params.max_tokens = max_tokens
         params.seed = seed % 2**63  # kept as a signed one of 64 bits
@@ -183,16 +188,11 @@ class VLLMCore:
             raise EngineError("keys and values of the old weights are still in use")
 
     def sleep(self) -> None:
-        """Give the GPU's memory back until `wake` or `load`; on a CPU, nothing."""
+        """Give the GPU's memory back until `load`, that of the weights, too; on a CPU, nothing."""
         if not self._is_cpu and not self._is_asleep:
-            self._engine.sleep(level=1)
+            # Level 1 would copy to the host what the next update replaces.
+            self._engine.sleep(level=2)
             self._is_asleep = True
-
-    def wake(self) -> None:
-        """Be ready for lines: after `sleep`, with the weights from before it."""
-        if self._is_asleep:
-            self._engine.wake_up()
-            self._is_asleep = False
 
     def close(self) -> None:
         """Free memory, files and threads."""

@@ -114,7 +114,6 @@ class VLLMEngine:
 
         def start(core: VLLMCore) -> None:
             if not done.cancelled():
-                core.wake()
                 key = next(self._keys)
                 core.add(key, line.ids, max_tokens=max_tokens, seed=seed)
                 self._lines[key] = line
@@ -132,7 +131,7 @@ class VLLMEngine:
         await self._have_done(update)
 
     async def sleep(self) -> None:
-        """Give the GPU's memory to the trainer until the next line or `sync`; on a CPU, nothing."""
+        """Give the GPU's memory to the trainer until the next `sync`; on a CPU, nothing."""
         await self._have_done(lambda core: core.sleep())
 
     async def aclose(self) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 
 from repl_rl.engines.base import Weights
 from repl_rl.engines.vllm.core import VLLMCore
+from repl_rl.errors import EngineError
 
 
 class OneLayer(torch.nn.Linear):
@@ -49,25 +51,20 @@ def sleeping_core() -> tuple[VLLMCore, Recorder]:
 def test_an_update_wakes_first_the_weights_then_the_cache() -> None:
     core, engine = sleeping_core()
     core.load([("weight", torch.ones(1, 1))])
-    core.wake()
+    core.load([("weight", torch.ones(1, 1))])
     assert engine.calls == [
-        "sleep 1",
+        "sleep 2",
         "wake ['weights']",
         "take_weights",
         "wake ['kv_cache']",
         "reset",
+        "take_weights",
+        "reset",
     ]
 
 
-def test_a_line_wakes_everything_once() -> None:
+def test_a_line_before_the_weights_that_follow_a_sleep_is_refused() -> None:
     core, engine = sleeping_core()
-    core.wake()
-    core.wake()
-    assert engine.calls == ["sleep 1", "wake None"]
-
-
-def test_an_engine_that_is_awake_is_not_woken_for_an_update() -> None:
-    core, engine = sleeping_core()
-    core.wake()
-    core.load([("weight", torch.ones(1, 1))])
-    assert engine.calls == ["sleep 1", "wake None", "take_weights", "reset"]
+    with pytest.raises(EngineError, match="before the weights that were to follow"):
+        core.add("line", [1], max_tokens=1, seed=0)
+    assert engine.calls == ["sleep 2"]

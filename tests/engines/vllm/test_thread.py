@@ -69,9 +69,6 @@ class FakeCore:
     def load(self, weights: Weights) -> None:
         self.told.append(f"load {dict(weights)}")
 
-    def wake(self) -> None:
-        pass
-
     def sleep(self) -> None:
         self.told.append("sleep")
 
