@@ -246,6 +246,43 @@ def test_rows_grow(model: Any, row_tokens: int, columns: list[int]) -> None:
     assert sorted(seen) == columns
 
 
+def test_memory_is_taken_for_the_trajectories_that_there_are(model: Any) -> None:
+    """Of 64 rows three are held for three, again after an update, and twice as many for more."""
+
+    async def use(engine: HFEngine) -> list[int]:
+        held = []
+
+        async def sample(*prompts: int) -> None:
+            lines = (engine.line(prompt(i), max_tokens=4, seed=i) for i in prompts)
+            await asyncio.gather(*lines)
+            held.append(len(next(engine._cache.held())))
+
+        await sample(0, 1, 2)
+        await engine.sync([], version=1)
+        await sample(3, 4, 5)
+        await sample(6)
+        await engine.sleep()
+        await sample(7)
+        return held
+
+    assert run(model, use, num_rows=64) == [3, 3, 6, 1]
+
+
+@pytest.mark.parametrize("num_rows", [5, 64])
+def test_rows_that_come_later_change_no_bit(model: Any, num_rows: int) -> None:
+    """As if all five rows had been there from the start."""
+
+    async def one_by_one(engine: HFEngine) -> list[Written]:
+        return [await trajectory(engine, prompt(i), seed=i) for i in range(5)]
+
+    async def all_there(engine: HFEngine) -> list[Written]:
+        engine._cache.make_rows(5)
+        return await one_by_one(engine)
+
+    expected = run(model, all_there, num_rows=5)
+    assert run(model, one_by_one, num_rows=num_rows) == expected
+
+
 def test_a_cancelled_line_leaves_its_row_where_the_line_began(model: Any) -> None:
     """The next line of that trajectory reads what is new to it and no more."""
     widths: list[int] = []

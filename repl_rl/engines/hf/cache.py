@@ -154,20 +154,30 @@ class _RowLayer(KeyLayer):
 
 
 class RowCache(KeyCache):
-    """All layers' rows. `view` says what the next forward works on, `mask` what its tokens see."""
+    """All layers' rows. `view` says what the next forward works on, `mask` what its tokens see.
+
+    It holds the first ones of `most_rows`, as many as `make_rows` was asked for.
+    """
 
     def __init__(
-        self, config: Any, *, num_rows: int, capacity: int, dtype: torch.dtype | None = None
+        self, config: Any, *, most_rows: int, capacity: int, dtype: torch.dtype | None = None
     ) -> None:
         self.capacity = capacity
+        self.most_rows = most_rows
         self.rows = torch.empty(0, dtype=torch.long)  # (1, Q) or (B, 1)
         self.positions = torch.empty(0, dtype=torch.long)  # (B, Q)
         self.num_keys = 0
         self.is_whole = False
-        super().__init__(config, num_rows=num_rows, num_columns=capacity + 1, dtype=dtype)
+        super().__init__(config, num_rows=0, num_columns=capacity + 1, dtype=dtype)
 
     def make_layer(self) -> KeyLayer:
         return _RowLayer(self)
+
+    def make_rows(self, count: int) -> None:
+        """Hold `count` rows, or twice as many as before: each is moved about once."""
+        if count > self.num_rows:
+            self.num_rows = max(count, min(2 * self.num_rows, self.most_rows))
+            self._move()
 
     def view(
         self, rows: torch.Tensor, positions: torch.Tensor, *, num_keys: int, is_whole: bool
@@ -197,17 +207,22 @@ class RowCache(KeyCache):
     def grow(self, capacity: int) -> None:
         """Make room for longer rows; what they hold stays."""
         self.capacity, self.num_columns = capacity, capacity + 1
+        self._move()
+
+    def _move(self) -> None:
+        """Let layers have as many rows and columns as they should; what they hold stays."""
         for layer in self._layers:
             if layer.is_initialized:
-                layer.keys, layer.values = map(self._wider, layer.tensors())
+                layer.keys, layer.values = map(self._larger, layer.tensors())
 
-    def _wider(self, old: torch.Tensor) -> torch.Tensor:
-        new = self.zeros(old)
-        new[:, :, : old.shape[2] - 1] = old[:, :, :-1]
+    def _larger(self, old: torch.Tensor) -> torch.Tensor:
+        new, (rows, _, columns, _) = self.zeros(old), old.shape
+        new[:rows, :, : columns - 1] = old[:, :, :-1]
         return new
 
     def reset(self) -> None:
         """Give the memory back; the next forward takes it anew, all zeros."""
+        self.num_rows = 0
         for layer in self._layers:
             layer.keys = layer.values = None
             layer.is_initialized = False

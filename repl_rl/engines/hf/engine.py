@@ -72,7 +72,8 @@ class HFEngine:
     Forwards compute in `dtype`; float32 leaves them to the model's weights. No id in
     `forbidden_ids` is ever sampled. With `is_fixed` steps have a fixed shape, in a copy of the
     model (see `steps`): by default on a GPU.
-    Rows double their columns up to `row_tokens`, and grow beyond it only for a request that does.
+    Memory is taken for as many rows as there were lines at once. Rows double their columns up to
+    `row_tokens`, and grow beyond it only for a request that does.
     Raises ConfigError for a model that cannot go on from a row's keys and values.
     """
 
@@ -178,7 +179,7 @@ class HFEngine:
         self._dtype, self._cast = dtype, CastWeights(self._model, dtype=dtype)
         kept_in = None if dtype is torch.float32 else keys_in(dtype, self._model.device.type)
         self._cache = RowCache(
-            self._model.config, num_rows=len(self._rows), capacity=COLUMNS, dtype=kept_in
+            self._model.config, most_rows=len(self._rows), capacity=COLUMNS, dtype=kept_in
         )
 
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
@@ -207,10 +208,10 @@ class HFEngine:
             self._steps.load()
 
     def _drop(self) -> None:
-        """Let rows hold nothing."""
+        """Let rows hold nothing. The first ones are taken first again."""
         self._prompts.clear()
         for row in self._rows:
-            row.cached = []
+            row.cached, row.last_used = [], 0
 
     async def sleep(self) -> None:
         """Forget what is cached, worthless once the weights have moved: see `Engine.sleep`."""
@@ -352,6 +353,10 @@ class HFEngine:
         self._waiting = [request for request in self._waiting if not request.done.cancelled()]
         self._make_room(max((len(one.ids) + one.max_tokens for one in self._waiting), default=0))
         free = [row for row in self._rows if row.request is None]
+        # At least so many trajectories are under way.
+        self._cache.make_rows(
+            min(len(self._rows), len(self._rows) - len(free) + len(self._waiting))
+        )
         reading = self._prompts.reading(self._rows)
         for request in list(self._waiting):
             if not free:
@@ -368,6 +373,7 @@ class HFEngine:
     def _seat(self, request: LineRequest, row: CacheRow) -> None:
         """Put a request on a row, which keeps what it holds of it or is given what another has."""
         prompts = self._prompts
+        self._cache.make_rows(row.index + 1)
         known = prompts.find(request.ids)
         if known is not None:
             self._give(known[0], row, request.ids)
@@ -436,6 +442,7 @@ class HFEngine:
     def _forward(self, rows: list[CacheRow], ids: list[list[int]]) -> torch.Tensor:
         """Logits (P, V) after the last of each row's ids; the rows hold their keys from then on."""
         device = self._model.device
+        self._cache.make_rows(1 + max(row.index for row in rows))
         longest = max(map(len, ids))
         if longest > self._cache.capacity:
             # At least doubled: each column is copied about once, however long the rows become.
