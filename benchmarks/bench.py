@@ -51,6 +51,8 @@ BENCHES = (
     Bench("transformers", 12, "an engine beside theirs", ("sampling.py", *REAL)),
     Bench("update", 6, "an update beside TRL's", ("update.py", *REAL)),
     Bench("grader", 3, "verdicts and their latency", ("grader.py",)),
+    Bench("latex-golds", 2, "answers in LaTeX, read beside math-verify", ("latex_golds.py",)),
+    Bench("launches", 1, "what a decoding step launches", ("launches.py",)),
     Bench("tree", 8, "the cost of groups that branch", ("tree.py",)),
     Bench("noise", 1, "how noisy updates of trees are", ("noise.py",)),
     Bench("credit", 60, "estimates of credit beside the truth", ("credit.py", "--output", "OUT")),

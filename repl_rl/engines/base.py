@@ -2,9 +2,10 @@
 
     ids, a seed -> Engine.line -> SampledLine and its LineEnd
 
-Holds the protocol `Engine`, its extensions (`SharedEngine`, `PrefixSharing`), checks of requests
-and lines, and the limit on waiting for one. `EngineKind` opens an engine, and an entry point has
-its name; no torch is loaded before. Tokens only: an engine knows no text, no kernel, no reward.
+Holds the protocol `Engine`, its extensions (`SharedEngine`, `PrefixSharing`, `SelfDescribing`),
+checks of requests and lines, and the limit on waiting for one. `EngineKind` opens an engine, and an
+entry point has its name; no torch is loaded before. Tokens only: an engine knows no text, no
+kernel, no reward.
 """
 
 from __future__ import annotations
@@ -202,6 +203,16 @@ class PrefixSharing(Engine, Protocol):
 
     def share(self, beginning: Sequence[int]) -> None:
         """Tell it, before the first line. A prompt may begin in another way."""
+        ...
+
+
+@runtime_checkable
+class SelfDescribing(Engine, Protocol):
+    """An engine whose way of sampling depends on the machine."""
+
+    @property
+    def about(self) -> str:
+        """That way in a few words, for the person who runs it; empty where it is the usual one."""
         ...
 
 

@@ -31,6 +31,7 @@ from repl_rl.engines.base import (
     EngineWrapper,
     PrefixSharing,
     SampledLine,
+    SelfDescribing,
     SharedEngine,
     answered_within,
 )
@@ -351,7 +352,8 @@ def _about_engine(
     if kind.shares_weights:
         dtype = keys_in(dtype, loaded.model.device.type)
     size = loading.cache_bytes(loaded, num_rows=num_rows, row_tokens=row_tokens, dtype=dtype)
-    more = f"; {details}" if (details := getattr(opened, "about", "")) else ""
+    details = opened.about if isinstance(opened, SelfDescribing) else ""
+    more = f"; {details}" if details else ""
     return f"{about}, keys and values up to {size / 2**20:,.0f} MiB{more}"
 
 
