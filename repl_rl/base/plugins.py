@@ -34,10 +34,11 @@ def nearest(name: str, known: Iterable[str], *, otherwise: str = "") -> str:
     return f"did you mean {near[0]!r}?" if near else otherwise
 
 
-def resolve_spec(name: str, *, group: str) -> str:
+def resolve_spec(name: str, *, group: str, besides: Iterable[str] = ()) -> str:
     """`module:attribute` for a name: itself, or what the entry point of that name says.
 
-    Raises ConfigError, with the nearest known name, where there is no such entry point.
+    Raises ConfigError, with the nearest known name, where there is no such entry point. `besides`
+    are further words that the setting takes.
     """
     if ":" in name:
         return name
@@ -45,13 +46,14 @@ def resolve_spec(name: str, *, group: str) -> str:
     if name in known:
         return known[name].value
     noun = group.rpartition(".")[2].removesuffix("s")
-    hint = nearest(name, known, otherwise=f"known: {', '.join(sorted(known))}")
+    words = sorted({*known, *besides})
+    hint = nearest(name, words, otherwise=f"known: {', '.join(words)}")
     raise ConfigError(f"unknown {noun} {name!r}; {hint} (or give module:attribute)")
 
 
-def load_named(name: str, *, group: str) -> object:
+def load_named(name: str, *, group: str, besides: Iterable[str] = ()) -> object:
     """Load the object behind an entry point of `group` or a `module:attribute`; see `load_spec`."""
-    return load_spec(resolve_spec(name, group=group))
+    return load_spec(resolve_spec(name, group=group, besides=besides))
 
 
 _BESIDE: list[Path] = []

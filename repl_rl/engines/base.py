@@ -322,7 +322,7 @@ def engine_kind(name: str) -> EngineKind:
 
     Raises ConfigError where there is none of that name.
     """
-    kind = load_named(name, group="repl_rl.engines")
+    kind = load_named(name, group="repl_rl.engines", besides=(AUTO,))
     if not (isinstance(kind, type) and issubclass(kind, EngineKind)):
         raise ConfigError(
             f"sampling.engine = {name!r} is no engine; expected a subclass of repl_rl.EngineKind"

@@ -122,6 +122,16 @@ def test_an_engine_that_auto_came_to_is_chosen_anew_for_other_sampling() -> None
         named.sampling_as(replace(named.sampling, temperature=0.0))
 
 
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [("atuo", "did you mean 'auto'?"), ("sglang", "known: auto, hf, vllm, vllm-server")],
+)
+def test_an_unknown_engine_is_answered_with_auto_among_the_others(given: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        chosen(resolve(overrides=[f"sampling.engine={given}"]))
+    assert str(refused.value) == f"unknown engine '{given}'; {hint} (or give module:attribute)"
+
+
 # What fails when it opens
 
 
