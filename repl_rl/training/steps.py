@@ -365,7 +365,6 @@ class StepCallback(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._training.micro_batch_done()
         self._update(state.global_step)
-        is_asked_to_end = self._training.runtime.interrupts.is_asked()
-        can_go_on_from_here = self._training.is_rollout_used_up(state.global_step)
-        if is_asked_to_end and can_go_on_from_here:
+        interrupts = self._training.runtime.interrupts
+        if interrupts.is_asked() and self._training.is_rollout_used_up(state.global_step):
             control.should_save = control.should_training_stop = True
