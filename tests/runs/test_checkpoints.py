@@ -10,6 +10,7 @@ import pytest
 from repl_rl.commands import options as shared
 from repl_rl.config.resolve import num_changed, resolve, to_toml
 from repl_rl.errors import ConfigError
+from repl_rl.rollout.plan import make_plan
 from repl_rl.runs.folder import model_of, newest_checkpoint, run_of
 
 OWN = resolve(overrides=["model=m", "seed=5", "sampling.max_tokens=224", "eval.problems=3"])
@@ -84,7 +85,7 @@ def test_what_belongs_to_no_run_is_a_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = shared.plan_of_run(tmp_path, OPTIONS).config
-    assert config == resolve(flags={"model": str(tmp_path)})
+    assert config == make_plan(resolve(flags={"model": str(tmp_path)})).config
     assert capsys.readouterr().err == ""
 
 

@@ -14,6 +14,7 @@ from repl_rl.commands.options import plan_to_resume
 from repl_rl.config import Config
 from repl_rl.config.resolve import resolve, to_toml
 from repl_rl.errors import ConfigError
+from repl_rl.rollout.plan import make_plan
 from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.resume import begun, cut, evaluated_steps, has_ended, newest_run
 
@@ -186,7 +187,7 @@ def options(**given: Any) -> dict[str, Any]:
 
 def test_a_resumed_run_has_its_own_settings(run: Path) -> None:
     found, plan = plan_to_resume(run, options())
-    assert (found, plan.config) == (run, resolve(overrides=["grpo.steps=6"]))
+    assert (found, plan.config) == (run, make_plan(resolve(overrides=["grpo.steps=6"])).config)
 
 
 def test_it_may_be_given_more_steps(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
