@@ -96,11 +96,11 @@ def potential_steps(trajectory: Trajectory, *, weight: float) -> list[float]:
 
     Example, weight 0.8: lines that show 1, 2, 2 and a submission give 0.2, 0.2, 0, -0.4.
     """
-    potential, last = _Potential(weight), len(trajectory.lines) - 1
+    potential, last = _PotentialSteps(weight), len(trajectory.lines) - 1
     return [potential.step(line, is_last=at == last) for at, line in enumerate(trajectory.lines)]
 
 
-class _Potential:
+class _PotentialSteps:
     """Potential of the state that the lines so far have left; see `potential_steps`."""
 
     def __init__(self, weight: float) -> None:
@@ -135,7 +135,7 @@ class RunningReward:
     def __init__(self, config: RewardConfig) -> None:
         self._config = config
         self._left = config.max_line_charge
-        self._potential = _Potential(config.potential)
+        self._potential = _PotentialSteps(config.potential)
 
     def add(self, line: Line, *, is_last: bool) -> float:
         """Return the reward of this line, the next one of its trajectory."""

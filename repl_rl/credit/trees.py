@@ -194,17 +194,17 @@ def tree_edges(siblings: Sequence[Scored], *, as_scored: bool = False) -> list[l
     With `as_scored` weights are those of all, as if each had one.
     """
     edges_GE: list[list[Edge]] = [[] for _ in siblings]
-    for one in _Tree(siblings, as_scored=as_scored).outline():
+    for one in _Branching(siblings, as_scored=as_scored).outline():
         edges_GE[one.at].append(one.edge)
     return edges_GE
 
 
 def outline(siblings: Sequence[Scored]) -> list[Outlined]:
     """All edges, each followed by those that begin where it ends, the same sibling's first."""
-    return _Tree(siblings).outline()
+    return _Branching(siblings).outline()
 
 
-class _Tree:
+class _Branching:
     """No function of it calls itself: a file may hold a tree of any depth."""
 
     def __init__(self, siblings: Sequence[Scored], *, as_scored: bool = False) -> None:

@@ -84,7 +84,7 @@ def sign_of(expression: Any, *, size: Ball, zero_digits: int, max_digits: int) -
 def log2_sizes(expressions: Iterable[Any], point: Point) -> list[float]:
     """Logarithms of their absolute values to the base 2, rounded; 0 for 0 and for no value."""
     with ctx.workprec(FIRST_BITS):
-        evaluation = _Evaluation(point, snaps=True)
+        evaluation = _BallsAtPoint(point, snaps=True)
         return [evaluation.log2_size(expression) for expression in expressions]
 
 
@@ -99,7 +99,7 @@ def _balls(expression: Any, point: Point, max_digits: int) -> Iterator[Ball | No
         is_last = bits >= most
         with ctx.workprec(bits):
             try:
-                ball = _Evaluation(point, snaps=is_last).ball(expression)
+                ball = _BallsAtPoint(point, snaps=is_last).ball(expression)
             except NoBallError:
                 ball = None
         yield ball
@@ -117,7 +117,7 @@ def _may_be_zero(ball: Ball) -> bool:
     return bool(acb(ball).contains(0))
 
 
-class _Evaluation:
+class _BallsAtPoint:
     """One pass over an expression, from its leaves up, at the precision that is set."""
 
     def __init__(self, point: Point, *, snaps: bool) -> None:
@@ -222,11 +222,11 @@ class _Evaluation:
         return near
 
 
-def _sum(_: _Evaluation, *terms: Ball) -> Ball:
+def _sum(_: _BallsAtPoint, *terms: Ball) -> Ball:
     return _shortened(sum(terms, start=fmpq(0)))
 
 
-def _product(_: _Evaluation, *factors: Ball) -> Ball:
+def _product(_: _BallsAtPoint, *factors: Ball) -> Ball:
     return _shortened(math.prod(factors, start=fmpq(1)))
 
 
@@ -235,7 +235,7 @@ def _shortened(ball: Ball) -> Ball:
     return acb(ball) if is_long else ball
 
 
-def _power(now: _Evaluation, base: Ball, exponent: Ball) -> Ball:
+def _power(now: _BallsAtPoint, base: Ball, exponent: Ball) -> Ball:
     if isinstance(exponent, fmpq) and exponent.q == 1:
         return _whole_power(base, int(exponent.p))
     if isinstance(exponent, fmpq) and exponent.q == 2:
@@ -259,7 +259,7 @@ def _whole_power(base: Ball, exponent: int) -> Ball:
     return acb(base) ** exponent
 
 
-def _binomial(_: _Evaluation, n: Ball, k: Ball) -> Ball:
+def _binomial(_: _BallsAtPoint, n: Ball, k: Ball) -> Ball:
     whole = _whole(k)
     if whole is None:
         return _factorial_of(n) / (_factorial_of(k) * _factorial_of(n - k))
@@ -283,13 +283,13 @@ def _factorial_of(ball: Ball) -> acb:
     return acb(ball + 1).gamma()
 
 
-def _double_factorial(_: _Evaluation, n: Ball) -> Ball:
+def _double_factorial(_: _BallsAtPoint, n: Ball) -> Ball:
     """n!! as sympy rewrites it: 2**(n/2) * gamma(n/2 + 1), sqrt(2/pi) of it where n is odd."""
     half, odd = acb(n) / 2, (1 - acb(n).cos_pi()) / 2
     return acb(2).pow(half) * (half + 1).gamma() * (2 / acb.pi()).pow(odd / 2)
 
 
-def _rising(_: _Evaluation, x: Ball, k: Ball) -> Ball:
+def _rising(_: _BallsAtPoint, x: Ball, k: Ball) -> Ball:
     count = _whole(k)
     if count is not None and count >= 0:
         return acb(x).rising(acb(count))
@@ -300,7 +300,7 @@ def _golden() -> acb:
     return (1 + acb(5).sqrt()) / 2
 
 
-def _fibonacci(_: _Evaluation, n: Ball) -> Ball:
+def _fibonacci(_: _BallsAtPoint, n: Ball) -> Ball:
     up, down = _golden_powers(n)
     return (up - down) / acb(5).sqrt()
 
@@ -311,31 +311,31 @@ def _golden_powers(n: Ball) -> tuple[acb, acb]:
     return up, acb(n).cos_pi() / up
 
 
-def _catalan(_: _Evaluation, n: Ball) -> Ball:
+def _catalan(_: _BallsAtPoint, n: Ball) -> Ball:
     n = acb(n)
     return acb(4).pow(n) * (n + fmpq(1, 2)).gamma() / (acb.pi().sqrt() * (n + 2).gamma())
 
 
-def _harmonic(_: _Evaluation, n: Ball, *order: Ball) -> Ball:
+def _harmonic(_: _BallsAtPoint, n: Ball, *order: Ball) -> Ball:
     """The sum of 1/k**order up to n, by the tails of series."""
     if not order or order[0] == 1:
         return acb(n + 1).digamma() + arb.const_euler()
     return acb(order[0]).zeta() - acb(order[0]).zeta(acb(n + 1))
 
 
-def _lambert(now: _Evaluation, z: Ball, *branch: Ball) -> Ball:
+def _lambert(now: _BallsAtPoint, z: Ball, *branch: Ball) -> Ball:
     number = _whole(branch[0]) if branch else 0
     if number is None:
         raise NoBallError
     return now.snapped(acb(z)).lambertw(number)
 
 
-def _unit(now: _Evaluation, ball: Ball) -> Ball:
+def _unit(now: _BallsAtPoint, ball: Ball) -> Ball:
     ball = now.snapped(acb(ball))
     return fmpq(0) if ball.is_zero() else ball / abs(ball)
 
 
-def _angle(now: _Evaluation, ball: Ball) -> Ball:
+def _angle(now: _BallsAtPoint, ball: Ball) -> Ball:
     """Argument of a complex number; 0 has none."""
     ball = now.snapped(acb(ball))
     if _may_be_zero(ball):
@@ -343,7 +343,7 @@ def _angle(now: _Evaluation, ball: Ball) -> Ball:
     return acb(ball.arg())
 
 
-def _angle_of_pair(now: _Evaluation, y: Ball, x: Ball) -> Ball:
+def _angle_of_pair(now: _BallsAtPoint, y: Ball, x: Ball) -> Ball:
     x, y = acb(x), acb(y)
     norm = (x * x + y * y).sqrt()
     if x.imag.is_zero() and y.imag.is_zero():
@@ -354,7 +354,7 @@ def _angle_of_pair(now: _Evaluation, y: Ball, x: Ball) -> Ball:
 def _extreme(pick: Callable[[arb, arb], arb]) -> Callable[..., Ball]:
     """Rule for the least or the greatest of real numbers."""
 
-    def rule(now: _Evaluation, *balls: Ball) -> Ball:
+    def rule(now: _BallsAtPoint, *balls: Ball) -> Ball:
         parts = [now.snapped(acb(ball)) for ball in balls]
         if not all(part.imag.is_zero() for part in parts):
             raise NoBallError
@@ -363,7 +363,7 @@ def _extreme(pick: Callable[[arb, arb], arb]) -> Callable[..., Ball]:
     return rule
 
 
-def _remainder(now: _Evaluation, a: Ball, b: Ball) -> Ball:
+def _remainder(now: _BallsAtPoint, a: Ball, b: Ball) -> Ball:
     return a - b * now.floor(_product(now, a, _whole_power(b, -1)))
 
 
@@ -453,7 +453,7 @@ _RULES: Mapping[Any, Callable[..., Ball]] = {
     sympy.atan2: _angle_of_pair,
     sympy.Max: _extreme(arb.max),
     sympy.Min: _extreme(arb.min),
-    sympy.floor: _Evaluation.floor,
+    sympy.floor: _BallsAtPoint.floor,
     sympy.ceiling: lambda now, ball: -now.floor(-ball),
     sympy.Mod: _remainder,
     sympy.binomial: _binomial,

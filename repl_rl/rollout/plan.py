@@ -66,7 +66,7 @@ def is_line_loop(sampler: TrajectorySampler) -> TypeGuard[LineSampler]:
     return samples_lines(type(sampler))
 
 
-class _Part(Generic[T]):
+class _Section(Generic[T]):
     """A part of a plan's config, which the plan has under its own name."""
 
     def __init__(self, read: Callable[[Config], T]) -> None:
@@ -90,11 +90,11 @@ class TaskPlan:
     is_graded: bool = True
     """False where nobody knows the answers: no grader is opened, and nothing is scored."""
 
-    task_name = _Part(lambda config: config.task.name)
-    seed = _Part(lambda config: config.seed)
-    sampling = _Part(lambda config: config.sampling)
-    sandbox = _Part(lambda config: config.sandbox)
-    grading = _Part(lambda config: config.grading)
+    task_name = _Section(lambda config: config.task.name)
+    seed = _Section(lambda config: config.seed)
+    sampling = _Section(lambda config: config.sampling)
+    sandbox = _Section(lambda config: config.sandbox)
+    grading = _Section(lambda config: config.grading)
 
     @property
     def takes_template(self) -> bool:
@@ -152,13 +152,13 @@ class Plan(TaskPlan):
     why_engine: str = ""
     """Reason for which `sampling.engine = "auto"` came to it; empty where a person named it."""
 
-    model = _Part(lambda config: config.model)
-    grpo = _Part(lambda config: config.grpo)
-    lora = _Part(lambda config: config.lora)
-    trl = _Part(lambda config: config.trl)
-    eval = _Part(lambda config: config.eval)
-    report = _Part(lambda config: config.report)
-    warmstart = _Part(lambda config: config.warmstart)
+    model = _Section(lambda config: config.model)
+    grpo = _Section(lambda config: config.grpo)
+    lora = _Section(lambda config: config.lora)
+    trl = _Section(lambda config: config.trl)
+    eval = _Section(lambda config: config.eval)
+    report = _Section(lambda config: config.report)
+    warmstart = _Section(lambda config: config.warmstart)
 
     @cached_property
     def credit(self) -> Credit:

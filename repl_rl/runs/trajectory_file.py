@@ -65,15 +65,15 @@ class StoredRow(_Head, frozen=True, kw_only=True):
     scored: Scored | UnsetType = UNSET
 
 
-class _Outcome(msgspec.Struct, frozen=True):
+class _GlanceOutcome(msgspec.Struct, frozen=True):
     kind: OutcomeKind
 
 
 class _GlanceLine(msgspec.Struct, frozen=True):
-    outcome: _Outcome
+    outcome: _GlanceOutcome
 
 
-class _Trajectory(msgspec.Struct, frozen=True):
+class _GlanceTrajectory(msgspec.Struct, frozen=True):
     problem_id: str
     group_index: int
     sibling_index: int
@@ -83,15 +83,15 @@ class _Trajectory(msgspec.Struct, frozen=True):
     branch: Branch | None = None
 
 
-class _Verdict(msgspec.Struct, frozen=True):
+class _GlanceVerdict(msgspec.Struct, frozen=True):
     kind: VerdictKind
 
 
 class Glance(msgspec.Struct, frozen=True):
     """The part of a trajectory that lists and filters need."""
 
-    trajectory: _Trajectory
-    verdict: _Verdict | None
+    trajectory: _GlanceTrajectory
+    verdict: _GlanceVerdict | None
     reward: Reward
 
 

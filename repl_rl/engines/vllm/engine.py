@@ -79,7 +79,7 @@ class VLLMEngine:
         self._is_closed = False
         self._inbox: queue.SimpleQueue[_Order] = queue.SimpleQueue()
         # The thread's alone: lines that vLLM is at work on, and the future of its own end.
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, _Waiting] = {}
         self._last: asyncio.Future[None] | None = None
         self._keys = map(str, itertools.count())
         self._version = 0
@@ -110,7 +110,7 @@ class VLLMEngine:
             ids, max_tokens, vocabulary=self._vocabulary, context_tokens=self._context_tokens
         )
         done: asyncio.Future[SampledLine] = asyncio.get_running_loop().create_future()
-        line = _Line(tuple(ids), done)
+        line = _Waiting(tuple(ids), done)
 
         def start(core: VLLMCore) -> None:
             if not done.cancelled():
@@ -302,7 +302,7 @@ def check_model(kind: EngineKind, config: Config) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _Waiting:
     ids: tuple[int, ...]
     done: asyncio.Future[SampledLine]
 

@@ -50,7 +50,7 @@ class Unavailable(Exception):
     """No usable answer; the same request may get one later, or from another server."""
 
 
-class _Refused(Exception):
+class _RefusedRequest(Exception):
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(f"{reason} (HTTP {status})")
         self.status = status
@@ -89,7 +89,7 @@ class Replica:
             raise ConfigError(
                 f"no vLLM server to sample from at {self.url}: {error}; {START}"
             ) from None
-        except _Refused as error:
+        except _RefusedRequest as error:
             raise ConfigError(f"the server at {self.url} refuses: {error}; {START}") from None
 
     async def _check_context(self, row_tokens: int) -> None:
@@ -108,7 +108,7 @@ class Replica:
         """Check that its weights can be followed; a server silent about them still samples."""
         try:
             is_paused = _value(await self._ask("GET", "/is_paused"), "is_paused")
-        except _Refused as error:
+        except _RefusedRequest as error:
             if error.status != 404:
                 raise
             self._label = None
@@ -140,7 +140,7 @@ class Replica:
             _, logprobs = await self._generate(
                 [0], {**params, "allowed_token_ids": [token]}, timeout_s=_FIRST_S
             )
-        except _Refused as error:
+        except _RefusedRequest as error:
             if error.status == 404:
                 raise
             return None
@@ -171,7 +171,7 @@ class Replica:
         num_failures = self._num_failures
         try:
             sampled = await self._generate(ids, params, timeout_s=timeout_s)
-        except _Refused as error:
+        except _RefusedRequest as error:
             raise ConfigError(f"the server at {self.url} refuses a line: {error}") from None
         if self._num_failures != num_failures:
             raise Unavailable("its weights were changed, and not all of them")
@@ -190,7 +190,7 @@ class Replica:
             return
         try:
             label = _value(await self._ask("GET", "/weight_info"), "weight_version")
-        except _Refused as error:
+        except _RefusedRequest as error:
             raise Unavailable(str(error)) from None
         if label != self._label:
             raise Unavailable(
@@ -262,7 +262,7 @@ class Replica:
             return await self._ask("POST", path, timeout_s=timeout_s, **content)
         except Unavailable as error:
             raise Unavailable(f"{self.url} does not take new weights: {error}") from None
-        except _Refused as error:
+        except _RefusedRequest as error:
             raise ConfigError(
                 f"the server at {self.url} does not take new weights: {error}; {START}"
             ) from None
@@ -283,7 +283,7 @@ class Replica:
         if response.status_code != 200 and "not JSON compliant" in response.text:
             raise Unavailable(NOT_FINITE)
         if response.status_code != 200:
-            raise _Refused(response.status_code, _reason(response))
+            raise _RefusedRequest(response.status_code, _reason(response))
         try:
             return response.json()
         except (ValueError, RecursionError):

@@ -262,7 +262,7 @@ def make_app(env: Env, *, num_sessions: int, num_problems: int, idle_s: float) -
     )
     app.add_exception_handler(ConfigError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_middleware(_Guard)
+    app.add_middleware(_SameSite)
     return app
 
 
@@ -278,7 +278,7 @@ async def _invalid(_: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": rows}, status_code=422)
 
 
-class _Guard:
+class _SameSite:
     """Refuses pages of other sites, which any browser here shows, and lets clients go away.
 
     Programs send no `Origin`. A browser sends that of the page, and a page that is ours has the

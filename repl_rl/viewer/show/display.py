@@ -119,7 +119,7 @@ _QUIET_S, _QUIET_INSIDE_S = 5.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _TableRow:
     """One row of the live table."""
 
     label: str
@@ -147,18 +147,18 @@ _WITHOUT_SUBMISSION = tuple(
     f"stop/{reason}" for reason in StopReason if reason is not StopReason.SUBMITTED
 )
 ROWS = (
-    _Row("solve rate", ("solve_rate",), "{:.1%}"),
-    _Row("mean outcome", ("outcome_mean",), "{:+.3f}"),
-    _Row("lines a trajectory", ("line/per_trajectory",), "{:.2f}"),
-    _Row("  ran", _shares("ok_output", "ok_silent", "incomplete"), "{:.1%}"),
-    _Row("  comment", _shares("comment", "blank"), "{:.1%}"),
-    _Row("  repeated", _shares("duplicate"), "{:.1%}"),
-    _Row("  error", ("line/error_share",), "{:.1%}"),
-    _Row("no submission", _WITHOUT_SUBMISSION, "{:.1%}"),
-    _Row("tokens/s", ("rollout/tokens_per_s",), "{:,.0f}"),
-    _Row("lines/s", ("rollout/lines_per_s",), "{:,.0f}"),
-    _Row("KL to the start", ("kl",), "{:.4f}"),
-    _Row("entropy", ("entropy",), "{:.3f}"),
+    _TableRow("solve rate", ("solve_rate",), "{:.1%}"),
+    _TableRow("mean outcome", ("outcome_mean",), "{:+.3f}"),
+    _TableRow("lines a trajectory", ("line/per_trajectory",), "{:.2f}"),
+    _TableRow("  ran", _shares("ok_output", "ok_silent", "incomplete"), "{:.1%}"),
+    _TableRow("  comment", _shares("comment", "blank"), "{:.1%}"),
+    _TableRow("  repeated", _shares("duplicate"), "{:.1%}"),
+    _TableRow("  error", ("line/error_share",), "{:.1%}"),
+    _TableRow("no submission", _WITHOUT_SUBMISSION, "{:.1%}"),
+    _TableRow("tokens/s", ("rollout/tokens_per_s",), "{:,.0f}"),
+    _TableRow("lines/s", ("rollout/lines_per_s",), "{:,.0f}"),
+    _TableRow("KL to the start", ("kl",), "{:.4f}"),
+    _TableRow("entropy", ("entropy",), "{:.3f}"),
 )
 
 
@@ -301,7 +301,7 @@ def _lineage(trajectory: Trajectory) -> str:
     return f", leaves sibling {branch.sibling_index} after line {branch.num_lines}"
 
 
-def _value(item: _Row, row: Mapping[str, float]) -> float | None:
+def _value(item: _TableRow, row: Mapping[str, float]) -> float | None:
     """The row's number, None where the step has none of its metrics."""
     values = [row[key] for key in item.keys if key in row]
     return sum(values) if values else None

@@ -61,7 +61,7 @@ def readings(text: str) -> list[str]:
     why = ""
     for atoms, mode in itertools.product(_variants(text.strip()), _MODES):
         try:
-            texts |= dict.fromkeys(_Answer(mode).readings(atoms))
+            texts |= dict.fromkeys(_ModeReader(mode).readings(atoms))
         except RecursionError:
             why = why or "nested too deep"
         except ValueError as error:
@@ -111,7 +111,7 @@ def _is_formula(atom: Atom) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _ModeReader:
     """Readings in one mode."""
 
     mode: Mode
