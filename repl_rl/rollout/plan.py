@@ -27,7 +27,7 @@ from repl_rl.engines.base import AUTO, EngineKind
 from repl_rl.engines.choice import chosen
 from repl_rl.errors import ConfigError
 from repl_rl.records import Attempt, Origin, Problem, Split, Trajectory
-from repl_rl.rollout.sampler import LineSampler
+from repl_rl.rollout.sampler import LineSampler, ScriptSampler
 from repl_rl.runs.folder import make_origin, model_of, run_of
 from repl_rl.runs.sink import check_trackers
 from repl_rl.tasks.base import (
@@ -301,6 +301,16 @@ def sampler_class(name: str) -> Callable[..., TrajectorySampler]:
         )
     made: Callable[..., TrajectorySampler] = named
     return made
+
+
+def script_sampler(make_sampler: Callable[..., TrajectorySampler]) -> type[ScriptSampler]:
+    """The class that shows a task's scripts in the form of such trajectories: its `scripts`.
+
+    Lines, one at a time, where it has none. A class in its place has the arguments of
+    `ScriptSampler` and its method `sample`.
+    """
+    named: type[ScriptSampler] = getattr(make_sampler, "scripts", ScriptSampler)
+    return named
 
 
 def plan_of_model(name: str, given: Mapping[str, Any]) -> Plan:

@@ -36,7 +36,8 @@ class LineSampler:
         sampler = LineSampler(engine, codec, fmt, config.sampling, context_tokens=4096)
         trajectory = await sampler.sample(attempt, prompt, kernel)
 
-    A class that takes its place has these arguments and this method.
+    A class that takes its place has these arguments and this method. `scripts` may name what shows
+    demonstrations in its form: see `ScriptSampler`.
     """
 
     samples_lines = True

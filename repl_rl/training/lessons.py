@@ -20,7 +20,7 @@ from repl_rl.base.concurrency import derive_seed
 from repl_rl.errors import ConfigError
 from repl_rl.progress import Progress
 from repl_rl.records import Attempt, Problem, Scored, Split, StopReason, Trajectory
-from repl_rl.rollout.plan import Plan
+from repl_rl.rollout.plan import Plan, script_sampler
 from repl_rl.rollout.sampler import ScriptSampler, Written, fixed_script
 from repl_rl.runs import summary, trajectory_file
 from repl_rl.runs.folder import files
@@ -116,6 +116,7 @@ class Gathering:
                 problems,
                 lambda attempt: task.demonstrate(attempt.problem, random.Random(attempt.seed)),
                 first=made,
+                make_scripts=script_sampler(self._plan.make_sampler),
             )
             made += len(scored)
             taken += filter(self._is_kept, scored)
@@ -203,12 +204,13 @@ class Gathering:
         write: Callable[[Attempt], Script],
         *,
         first: int = 0,
+        make_scripts: type[ScriptSampler] = ScriptSampler,
     ) -> list[Scored]:
         """The scripts of these problems, in kernels; `write` gets each attempt.
 
         `first` is the number of the first, of all attempts by this name.
         """
-        sampler = ScriptSampler(
+        sampler = make_scripts(
             write, self._encoding, self._plan.sampling, context_tokens=self._runtime.context_tokens
         )
         attempts = [

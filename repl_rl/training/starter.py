@@ -132,11 +132,17 @@ def starter_sandbox() -> SandboxConfig:
 
 
 async def collect(
-    task: Task, kernels: KernelSource, recipe: Recipe, *, max_in_flight: int, update: Update
+    task: Task,
+    kernels: KernelSource,
+    recipe: Recipe,
+    *,
+    max_in_flight: int,
+    update: Update,
+    make_scripts: type[ScriptSampler] = ScriptSampler,
 ) -> list[Trajectory]:
     """Run the recipe's scripts on different training problems; tokens in them are bytes.
 
-    Raises ConfigError if the task has none to show.
+    `make_scripts` is as `script_sampler` gives it. Raises ConfigError if the task has none to show.
     """
     shown, seed, done = demonstrable(task), recipe.seed, itertools.count(1)
     problems = task.problems(Split.TRAIN, seed=derive_seed(seed, "demo"))
@@ -145,9 +151,7 @@ async def collect(
         rng = random.Random(derive_seed(seed, "script", attempt.group_index))
         return shown.demonstrate(attempt.problem, rng)
 
-    sampler = ScriptSampler(
-        write, Encoding(PYTHON, ByteCodec()), _UNLIMITED, context_tokens=1 << 20
-    )
+    sampler = make_scripts(write, Encoding(PYTHON, ByteCodec()), _UNLIMITED, context_tokens=1 << 20)
 
     async def run(numbered: tuple[int, Problem]) -> Trajectory:
         index, problem = numbered

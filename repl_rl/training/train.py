@@ -34,6 +34,7 @@ from repl_rl.progress import SILENT, Progress
 from repl_rl.records import Attempt, Origin
 from repl_rl.rollout.plan import Plan
 from repl_rl.rollout.runner import kernel_pool
+from repl_rl.rollout.sampler import ScriptSampler
 from repl_rl.runs.folder import (
     CHECKPOINTS,
     FINAL,
@@ -384,7 +385,13 @@ def policy_folder(
 
 
 def make_starter(
-    task: Task, recipe: starter.Recipe, path: Path, progress: Progress, *, isolation: Isolation
+    task: Task,
+    recipe: starter.Recipe,
+    path: Path,
+    progress: Progress,
+    *,
+    isolation: Isolation,
+    make_scripts: type[ScriptSampler] = ScriptSampler,
 ) -> None:
     """Run the demonstrations in kernels and train the starter on them, behind two bars."""
     starter.check_cache(path)
@@ -394,7 +401,12 @@ def make_starter(
         async def run() -> Any:
             async with kernel_pool(sandbox, setup=setup_sources(task.prompt)) as pool:
                 return await starter.collect(
-                    task, pool, recipe, max_in_flight=_DEMONSTRATIONS_AT_ONCE, update=update
+                    task,
+                    pool,
+                    recipe,
+                    max_in_flight=_DEMONSTRATIONS_AT_ONCE,
+                    update=update,
+                    make_scripts=make_scripts,
                 )
 
         with Interrupts() as interrupts, asyncio.Runner() as runner:

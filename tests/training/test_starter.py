@@ -17,8 +17,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from repl_rl.config.sections import STARTER_PRESET, SandboxConfig
 from repl_rl.progress import Note, ignore
-from repl_rl.records import Split, StopReason, Trajectory
+from repl_rl.records import Attempt, Split, StopReason, Trajectory
 from repl_rl.rollout.runner import kernel_pool
+from repl_rl.rollout.sampler import ScriptSampler, fixed_script
 from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.training.starter import (
     VERSION,
@@ -32,10 +33,12 @@ from repl_rl.training.starter import (
     starter_path,
     train_tokenizer,
 )
-from repl_rl.transcript.format import setup_sources
+from repl_rl.transcript.format import Prompt, setup_sources
 from repl_rl.transcript.tokens import TokenizerCodec
 from repl_rl.update.sft import MuonAdamW, batch_order
 from repl_rl.update.token_tree import IGNORED
+from repl_sandbox.fake import FakeKernels
+from repl_sandbox.types import Kernel
 
 pytestmark = pytest.mark.slow
 
@@ -69,6 +72,30 @@ def test_a_demonstration_is_the_prompt_then_lines_and_what_really_came_back(
 
 @pytest.mark.kernel
 @pytest.mark.train
+def test_demonstrations_come_in_the_form_that_is_asked_for() -> None:
+    class Mute(ScriptSampler):
+        async def sample(self, attempt: Attempt, prompt: Prompt, kernel: Kernel) -> Trajectory:
+            made = ScriptSampler(
+                lambda _: fixed_script(["# mute"]),
+                self.encoding,
+                self.limits,
+                context_tokens=self.context_tokens,
+            )
+            return await made.sample(attempt, prompt, kernel)
+
+    found = asyncio.run(
+        collect(
+            SympyProofs(),
+            FakeKernels(),
+            Recipe(num_demonstrations=2),
+            max_in_flight=1,
+            update=ignore,
+            make_scripts=Mute,
+        )
+    )
+    assert [line.source for one in found for line in one.lines] == [" # mute\n"] * 2
+
+
 def test_the_starter_is_a_qwen3_with_a_small_tokenizer_of_single_digits(
     demonstrations: Sequence[Trajectory], tmp_path: Path
 ) -> None:

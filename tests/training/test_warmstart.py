@@ -34,7 +34,13 @@ from repl_rl.records import (
 )
 from repl_rl.rollout.plan import Plan, make_plan
 from repl_rl.rollout.runner import RolloutRunner
-from repl_rl.rollout.sampler import ScriptSampler, Written, WrittenLine, fixed_script
+from repl_rl.rollout.sampler import (
+    LineSampler,
+    ScriptSampler,
+    Written,
+    WrittenLine,
+    fixed_script,
+)
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.folder import RunFolder, WarmRecord, write_record
 from repl_rl.runs.resume import begun, newest_run
@@ -43,13 +49,13 @@ from repl_rl.training.lessons import Gathering, name_held_out
 from repl_rl.training.sources import Sources, adapted, check_sources
 from repl_rl.training.warmstart import _save
 from repl_rl.transcript.encoding import Encoding
-from repl_rl.transcript.format import PYTHON
+from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.update.sft import adamw, example_of, fit
 from repl_rl.update.token_tree import IGNORED
 from repl_rl.viewer.show.display import Screen
 from repl_sandbox.fake import FakeKernels
-from repl_sandbox.types import ExecStatus, Execution
+from repl_sandbox.types import ExecStatus, Execution, Kernel
 from tiny_model import save_tiny_model
 
 pytestmark = pytest.mark.slow
@@ -225,6 +231,27 @@ def test_of_a_run_exactly_the_solved_ones_are_shown_token_for_token(tmp_path: Pa
     found = gathering(plan).gather(Sources(runs=(tmp_path / "step-000000.jsonl",)))
     assert [one.trajectory for one in found.scored] == [made[0].trajectory, made[3].trajectory]
     assert found.left_out["unsolved"] == 2
+
+
+class LastLines(ScriptSampler):
+    """Shows of each script the last line."""
+
+    async def sample(self, attempt: Attempt, prompt: Prompt, kernel: Kernel) -> Trajectory:
+        whole = ScriptSampler(lambda _: fixed_script(RIGHT[-1:]), self.encoding, self.limits,
+                              context_tokens=self.context_tokens)  # fmt: skip
+        return await whole.sample(attempt, prompt, kernel)
+
+
+class OfLastLines(LineSampler):
+    scripts = LastLines
+
+
+def test_demonstrations_are_shown_in_the_form_that_the_sampler_brings() -> None:
+    sampler = f"sampling.sampler={__name__}:OfLastLines"
+    plan = plan_of("warmstart.demonstrations=3", "warmstart.keep=all", sampler)
+    found = gathering(plan).gather(Sources())
+    sources = [[line.source for line in one.trajectory.lines] for one in found.scored]
+    assert sources == [[" submit_final_answer(2)\n"]] * 3
 
 
 def test_what_is_there_twice_is_shown_once(tmp_path: Path) -> None:
