@@ -1,0 +1,173 @@
+"""Numbers, tables and the picture of `forms.py`: how forms of a rollout compare on each task.
+
+Knows rows. Does not know how they are made.
+"""
+
+import itertools
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from arms import Point, interval, rate_at, share
+
+from repl_rl.records import OutcomeKind, Scored
+from repl_rl.runs.summary import is_solved
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A run of a form."""
+
+    task: str
+    form: str
+    seed: int
+    rate: float
+    """Its learning rate."""
+    tokens: int
+    """Sampled tokens at which forms are held against each other."""
+    points: Sequence[Point]
+    cpu_s: float
+    before: dict[str, float]
+    """Its habits on held-out problems before the first step, and after the last."""
+    after: dict[str, float]
+
+
+def habits(scored: Sequence[Scored]) -> dict[str, float]:
+    """How trajectories go about their problems, lines or blocks as units.
+
+    `mended`: of units that fail, those whose next one does not. `in spite`: of trajectories with a
+    unit that fails, those that are solved. `injected`: share of tokens that nobody sampled.
+    """
+    units = [
+        [line.outcome.kind for line in one.trajectory.lines if line.outcome.kind is not _CUT]
+        for one in scored
+    ]
+    failed = [kind.traits.is_error for kinds in units for kind in kinds]
+    after = [
+        not other.traits.is_error
+        for kinds in units
+        for one, other in itertools.pairwise([*kinds, OutcomeKind.DIED])
+        if one.traits.is_error
+    ]
+    wrong = [one for one, kinds in zip(scored, units, strict=True)
+             if any(kind.traits.is_error for kind in kinds)]  # fmt: skip
+    sampled = sum(one.trajectory.num_sampled for one in scored)
+    all_tokens = sum(len(one.trajectory.completion_ids) for one in scored)
+    return {
+        "solved": share(map(is_solved, scored)),
+        "tokens": sampled / len(scored),
+        "injected": 1 - sampled / all_tokens,
+        "units": sum(map(len, units)) / len(scored),
+        "errors": share(failed),
+        "mended": share(after),
+        "in spite": share(map(is_solved, wrong)),
+        "submitted": share(one.trajectory.submission is not None for one in scored),
+    }
+
+
+_CUT = OutcomeKind.CUT
+HEAD = (
+    "form", "rate", "seeds", "before", "at {tokens:,} tokens", "each seed", "at {seconds:.0f} s",
+    "errors", "mended", "solved in spite", "tokens", "injected", "ms", "submitted",
+)  # fmt: skip
+
+
+def tables(rows: Sequence[Row]) -> str:
+    """A table for each task, one of all rates of its first seed below it."""
+    return "\n".join(
+        f"## {task}\n\n{table(best(list(found)))}\n\n{rates(list(found))}\n"
+        for task, found in by(rows, lambda row: row.task)
+    )
+
+
+def by(rows: Sequence[Row], key: Callable[[Row], str]) -> Iterator[tuple[str, list[Row]]]:
+    for name in dict.fromkeys(map(key, rows)):
+        yield name, [row for row in rows if key(row) == name]
+
+
+def best(rows: Sequence[Row]) -> list[Row]:
+    """Those of each form at the rate by which its first seed came farthest."""
+    kept = []
+    for _, found in by(rows, lambda row: row.form):
+        first = [row for row in found if row.seed == found[0].seed]
+        rate = max(first, key=lambda row: rate_at(row.points, row.tokens)).rate
+        kept += [row for row in found if row.rate == rate]
+    return kept
+
+
+def table(rows: Sequence[Row]) -> str:
+    """A row a form; of habits the mean over seeds, before and after the run."""
+    seconds = min(row.points[-1].steps_s for row in rows)
+    head = [one.format(tokens=rows[0].tokens, seconds=seconds) for one in HEAD]
+    body = [head, ["--"] * len(head)]
+    for form, found in by(rows, lambda row: row.form):
+        at = [rate_at(row.points, row.tokens) for row in found]
+        timed = [at_seconds(row.points, seconds) for row in found]
+        body.append([
+            form, f"{found[0].rate:g}", str(len(found)),
+            spread([row.before["solved"] for row in found]), spread(at),
+            ", ".join(f"{100 * one:.0f}" for one in at), spread(timed),
+            *(change(found, name, 100, " %") for name in ("errors", "mended", "in spite")),
+            change(found, "tokens"), change(found, "injected", 100, " %"), change(found, "ms"),
+            change(found, "submitted", 100, " %"),
+        ])  # fmt: skip
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in body).replace("| -- ", "|--")
+
+
+def rates(rows: Sequence[Row]) -> str:
+    """What each rate came to with the first seed."""
+    parts = []
+    for form, found in by(rows, lambda row: row.form):
+        first = [row for row in found if row.seed == found[0].seed]
+        parts.append(f"{form}: " + ", ".join(
+            f"{row.rate:g} {100 * rate_at(row.points, row.tokens):.1f} %" for row in first
+        ))  # fmt: skip
+    return f"The first seed at each rate. {'; '.join(parts)}."
+
+
+def spread(values: Sequence[float]) -> str:
+    low, high = interval(values)
+    return f"{100 * statistics.fmean(values):.1f} ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def change(rows: Sequence[Row], name: str, scale: float = 1, unit: str = "") -> str:
+    before = statistics.fmean(scale * row.before[name] for row in rows)
+    after = statistics.fmean(scale * row.after[name] for row in rows)
+    return f"{before:.0f} to {after:.0f}{unit}"
+
+
+def at_seconds(points: Sequence[Point], seconds: float) -> float:
+    """The solve rate after so many seconds of steps, on the lines between measurements."""
+    for one, other in itertools.pairwise(points):
+        if one.steps_s <= seconds <= other.steps_s:
+            part = (seconds - one.steps_s) / max(1e-9, other.steps_s - one.steps_s)
+            return one.rate + part * (other.rate - one.rate)
+    return points[-1].rate
+
+
+def picture(rows: Sequence[Row], path: Path) -> None:
+    """A panel a task: held-out problems solved against sampled tokens, a line for each form."""
+    import matplotlib.style
+    from matplotlib.figure import Figure
+
+    from repl_rl.runs.plot import PENS
+
+    tasks = list(by(rows, lambda row: row.task))
+    with matplotlib.style.context({"axes.grid": True, "svg.fonttype": "none", "svg.hashsalt": "f"}):
+        figure = Figure(figsize=(3.2 * len(tasks) + 1, 3.4), layout="constrained")
+        panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
+        for axes, (task, found) in zip(panels, tasks, strict=True):
+            axes.set(title=task, xlabel="sampled tokens, thousands")
+            for pen, (form, runs) in zip(PENS, by(best(found), lambda row: row.form), strict=False):
+                places = [runs[0].tokens * part / 12 for part in range(13)]
+                means = [[rate_at(row.points, at) for row in runs] for at in places]
+                x = [at / 1000 for at in places]
+                axes.plot(x, [100 * statistics.fmean(one) for one in means], label=form, **pen)
+                low, high = zip(*(interval(one) for one in means), strict=True)
+                axes.fill_between(x, [100 * one for one in low], [100 * one for one in high],
+                                  color=pen["color"], alpha=0.12, linewidth=0)  # fmt: skip
+        panels[0].set_ylabel("held-out solved, %")
+        panels[0].set_ylim(bottom=0)
+        panels[-1].legend(fontsize=8)
+        figure.savefig(path, metadata={"Date": None})

@@ -1,0 +1,264 @@
+"""Forms beside the line, of `benchmarks/`: what of a block runs, is injected and trained.
+
+Tokens are bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from attempt_kit import an_attempt
+from repl_rl.config.sections import SamplingConfig
+from repl_rl.engines.scripted import ScriptedEngine, script
+from repl_rl.records import OutcomeKind, StopReason, Trajectory, Verdict, VerdictKind
+from repl_rl.rollout.builder import check_trajectory
+from repl_rl.rollout.plan import script_sampler
+from repl_rl.rollout.sampler import LineSampler, ScriptSampler, fixed_script
+from repl_rl.transcript.encoding import Encoding
+from repl_rl.transcript.format import PYTHON, Prompt, spans
+from repl_rl.transcript.tokens import ByteCodec
+from repl_sandbox.fake import FakeKernel
+from repl_sandbox.types import ExecStatus, Execution
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+PROMPT = Prompt.plain(">>>")
+CODEC = ByteCodec()
+FAILED = Execution(
+    status=ExecStatus.ERROR,
+    output='Traceback (most recent call last):\n  File "<stdin>", line 1, in <module>\nNameError\n',
+    error_type="NameError",
+)
+ANSWERS: Mapping[str, Execution] = {
+    "x": Execution(status=ExecStatus.OK, output="3\n", value="3"),
+    "y": Execution(status=ExecStatus.OK, output="4\n", value="4"),
+    "z": FAILED,
+}
+
+
+@pytest.fixture
+def forms(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("form_samplers")
+
+
+def rolled(form: Any, *lines: str, kernel: FakeKernel | None = None, **limits: Any) -> Trajectory:
+    """The rollout of a policy that writes these lines, one for each request."""
+    engine = ScriptedEngine(CODEC, script(*lines))
+    sampler = form(engine, CODEC, PYTHON, SamplingConfig(**limits), context_tokens=4096)
+    kernel = kernel or FakeKernel(ANSWERS)
+    made: Trajectory = asyncio.run(sampler.sample(an_attempt(seed=5), PROMPT, kernel))
+    check_trajectory(made, maker="a form")
+    return made
+
+
+def shown(form: Any, lines: Sequence[str], **limits: Any) -> Trajectory:
+    """A task's script of these lines, as the form shows it."""
+    sampler = form.scripts(
+        lambda _: fixed_script(lines),
+        Encoding(PYTHON, CODEC),
+        SamplingConfig(**limits),
+        context_tokens=4096,
+    )
+    kernel = FakeKernel(ANSWERS)
+    made: Trajectory = asyncio.run(sampler.sample(an_attempt(), PROMPT, kernel))
+    check_trajectory(made, maker="a form")
+    return made
+
+
+def pieces(made: Trajectory) -> list[tuple[str, bool]]:
+    """(text, whether it was sampled), in order."""
+    return [
+        (CODEC.decode(made.completion_ids[span.start : span.stop]), span.is_sampled)
+        for span in spans(made)
+    ]
+
+
+def kinds(made: Trajectory) -> list[str]:
+    return [str(line.outcome.kind) for line in made.lines]
+
+
+def test_lines_of_a_block_run_together_and_their_answers_come_behind_its_blank_line(
+    forms: ModuleType,
+) -> None:
+    kernel = FakeKernel(ANSWERS)
+    made = rolled(forms.Block, " x = 3\n", "x\n", "y\n", "\n", kernel=kernel)
+    assert pieces(made)[:2] == [(" x = 3\nx\ny\n\n", True), ("3\n4\n>>>", False)]
+    assert kernel.sources == ["x = 3", "x", "y"]
+    assert kinds(made)[0] == "ok_output"
+
+
+def test_a_block_that_does_not_compile_runs_nothing(forms: ModuleType) -> None:
+    kernel = FakeKernel(ANSWERS)
+    made = rolled(forms.Block, " x = 3\n", "x)\n", "\n", kernel=kernel)
+    assert kernel.sources == []
+    assert kinds(made)[0] == "syntax_error"
+    assert made.lines[0].outcome.observation.startswith('  File "<stdin>", line 2\n    x)\n')
+
+
+def test_a_block_stops_at_its_first_error_and_names_the_line_in_the_block(
+    forms: ModuleType,
+) -> None:
+    kernel = FakeKernel(ANSWERS)
+    made = rolled(forms.Block, " x\n", "z\n", "y\n", "\n", kernel=kernel)
+    assert kernel.sources == ["x", "z"]
+    assert kinds(made)[0] == "name_error"
+    assert made.lines[0].outcome.observation == (
+        '3\nTraceback (most recent call last):\n  File "<stdin>", line 2, in <module>\nNameError\n'
+    )
+
+
+def test_a_submission_ends_a_block_and_the_trajectory(forms: ModuleType) -> None:
+    kernel = FakeKernel(ANSWERS)
+    made = rolled(forms.Block, " submit_final_answer(x)\n", "y\n", "\n", kernel=kernel)
+    assert (made.submission, made.stop_reason) == ("3", StopReason.SUBMITTED)
+    assert kernel.sources == ["x"]
+    assert all(made.loss_mask)
+
+
+def test_a_statement_of_several_lines_is_one_source(forms: ModuleType) -> None:
+    kernel = FakeKernel()
+    block = (" for i in x:\n", "    print(i)\n", "a = 1; b = 2\n", "f(\n", "1)\n", "\n")
+    rolled(forms.Block, *block, kernel=kernel)
+    assert kernel.sources == ["for i in x:\n    print(i)\n", "a = 1; b = 2", "f(\n1)"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "lines", "stop"),
+    [
+        ({"max_tokens": 8}, (" x = 3\n", "x\n", "\n"), StopReason.MAX_TOKENS),
+        ({"max_line_tokens": 8}, (" x = 3\n", "x = 33333\n"), StopReason.MAX_LINE_TOKENS),
+        ({}, (" x = 3\n", "x"), StopReason.EOS),
+    ],
+)
+def test_a_block_without_its_blank_line_never_runs(
+    forms: ModuleType, limits: Mapping[str, int], lines: Sequence[str], stop: StopReason
+) -> None:
+    kernel = FakeKernel(ANSWERS)
+    made = rolled(forms.Block, *lines, kernel=kernel, **limits)
+    assert kernel.sources == []
+    assert (made.stop_reason, kinds(made)) == (stop, ["cut"])
+
+
+def test_a_script_is_one_block_and_sees_nothing(forms: ModuleType) -> None:
+    made = rolled(forms.Script, " x\n", "\n", " y\n", "\n")
+    assert pieces(made) == [(" x\n\n", True)]
+    assert made.stop_reason is StopReason.MAX_LINES
+    submitted = rolled(forms.Script, " x\n", "submit_final_answer(y)\n", "\n")
+    assert (submitted.submission, submitted.stop_reason) == ("4", StopReason.SUBMITTED)
+
+
+def test_of_a_text_nothing_runs_and_the_answer_is_as_it_stands(forms: ModuleType) -> None:
+    kernel = FakeKernel(ANSWERS)
+    made = rolled(forms.Written, " x is 3\n", "\n", "submit_final_answer(x)\n", kernel=kernel)
+    assert kernel.sources == []
+    assert (made.submission, made.stop_reason) == ("x", StopReason.SUBMITTED)
+    assert pieces(made) == [(" x is 3\n\nsubmit_final_answer(x)\n", True)]
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        (" submit_final_answer(-6)", "-6"),
+        ("submit_final_answer(1/2 + x)", "1/2 + x"),
+        ("submit_final_answer(2*3)", None),
+        ("submit_final_answer([1, 7 % 4])", None),
+        ("the answer is 6", None),
+    ],
+)
+def test_a_written_answer_leaves_no_sum_to_its_reader(
+    forms: ModuleType, line: str, answer: str | None
+) -> None:
+    assert forms.written_answer(line) == answer
+
+
+LINES = ("# two", "x = 3", "x", "z", "y)", "y", "submit_final_answer(x)")
+
+
+def test_a_block_is_shown_up_to_each_value_that_its_author_wants_to_see(forms: ModuleType) -> None:
+    made = shown(forms.Block, LINES)
+    assert [line.source for line in made.lines] == [
+        " # two\nx = 3\nx\n\n",
+        " z\n\n",
+        " y)\n\n",
+        " y\n\n",
+        " submit_final_answer(x)\n\n",
+    ]
+    assert kinds(made) == ["ok_output", "name_error", "syntax_error", "ok_output", "submitted"]
+
+
+def test_a_slip_that_nobody_sees_costs_its_whole_block(forms: ModuleType) -> None:
+    """The first slip is typed again, the second is not: what ran in lines runs in the end."""
+    typed = ("a = 1)", "a = 1", "b = 2)", "c = 3", "submit_final_answer(x)")
+    made = shown(forms.Block, typed)
+    assert [line.source for line in made.lines] == [
+        " a = 1)\nb = 2)\nc = 3\nsubmit_final_answer(x)\n\n",
+        " a = 1\nb = 2)\nc = 3\nsubmit_final_answer(x)\n\n",
+        " a = 1\nc = 3\nsubmit_final_answer(x)\n\n",
+    ]
+    assert kinds(made) == ["syntax_error", "syntax_error", "submitted"]
+
+
+def test_a_script_is_shown_with_its_slips_and_fails_by_the_first(forms: ModuleType) -> None:
+    made = shown(forms.Script, LINES)
+    assert made.lines[0].source == " # two\nx = 3\nx\nz\ny)\nsubmit_final_answer(x)\n\n"
+    assert (kinds(made), made.submission) == (["name_error"], None)
+    right = shown(forms.Script, ["x = 3", "submit_final_answer(x)"])
+    assert (right.submission, right.stop_reason) == ("3", StopReason.SUBMITTED)
+
+
+def test_a_text_is_shown_with_values_and_without_what_failed(forms: ModuleType) -> None:
+    made = shown(forms.Written, LINES)
+    assert made.lines[0].source == " # two\nx = 3\nx\n3\ny\n4\nsubmit_final_answer(3)\n"
+    assert made.submission == "3"
+    assert shown(forms.Written, ["# not sure"]).stop_reason is StopReason.EOS
+
+
+@pytest.mark.parametrize("name", ["Block", "Script", "Written"])
+def test_a_policy_that_writes_what_is_shown_has_the_trajectory_that_is_shown(
+    forms: ModuleType, name: str
+) -> None:
+    form = getattr(forms, name)
+    made = shown(form, ["x = 3", "x", "submit_final_answer(x)"])
+    typed = "".join(line.source for line in made.lines).splitlines(keepends=True)
+    again = rolled(form, *typed)
+    for part in ("completion_ids", "loss_mask", "submission", "stop_reason"):
+        assert getattr(again, part) == getattr(made, part)
+    assert [line.outcome.kind for line in again.lines] == [line.outcome.kind for line in made.lines]
+
+
+def test_a_demonstration_over_a_limit_is_cut_as_a_rollout_is(forms: ModuleType) -> None:
+    for form in (forms.Block, forms.Script, forms.Written):
+        made = shown(form, ["x = 3", "submit_final_answer(x)"], max_tokens=12)
+        assert (made.stop_reason, kinds(made)) == (StopReason.MAX_TOKENS, ["cut"])
+
+
+def test_a_sampler_brings_what_shows_scripts_in_its_form(forms: ModuleType) -> None:
+    assert script_sampler(forms.Block) is forms.BlockScripts
+    assert script_sampler(LineSampler) is ScriptSampler
+
+
+def test_habits_count_units_that_fail_and_those_that_come_right_behind_them(
+    forms: ModuleType, make_trajectory: Any, make_scored: Any
+) -> None:
+    """Errors: 3 of 6 units. One of them is mended; one of two such trajectories is solved."""
+    habits = importlib.import_module("form_tables").habits
+    ok, error, submitted = OutcomeKind.OK_SILENT, OutcomeKind.NAME_ERROR, OutcomeKind.SUBMITTED
+    right = Verdict(kind=VerdictKind.PROVED)
+    scored = [
+        make_scored(make_trajectory([(" x\n", error, None), (" x\n", error, None)]), 0.0),
+        make_scored(
+            make_trajectory([(" x\n", error, None), (" x\n", submitted, None)]), 1.0, None, right
+        ),
+        make_scored(make_trajectory([(" x\n", ok, None), (" x\n", submitted, None)]), 0.0),
+    ]
+    found = habits(scored)
+    assert (found["errors"], found["mended"]) == (0.5, pytest.approx(1 / 3))
+    assert found["in spite"] == 0.5
+    assert found["solved"] == pytest.approx(1 / 3)
