@@ -90,10 +90,14 @@ def best(rows: Sequence[Row]) -> list[Row]:
     """Those of each form at the rate by which its first seed came farthest."""
     kept = []
     for _, found in by(rows, lambda row: row.form):
-        first = [row for row in found if row.seed == found[0].seed]
-        rate = max(first, key=lambda row: rate_at(row.points, row.tokens)).rate
-        kept += [row for row in found if row.rate == rate]
+        kept += [row for row in found if row.rate == best_rate(found)]
     return kept
+
+
+def best_rate(rows: Sequence[Row]) -> float:
+    """The rate by which the first seed of a form came farthest."""
+    first = [row for row in rows if row.seed == rows[0].seed]
+    return max(first, key=lambda row: rate_at(row.points, row.tokens)).rate
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -27,18 +27,19 @@ of that model takes the place of a starter. With `--before` starters are measure
 """
 
 import argparse
+import itertools
 import json
 import math
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from arms import COMMAND, SMALL, rate_at, read_run, train
-from form_tables import Row, habits, picture, tables
+from form_tables import Row, best_rate, habits, picture, tables
 
 from repl_rl.config.sections import TaskConfig
 from repl_rl.rollout.plan import sampler_class, script_sampler
@@ -89,14 +90,15 @@ class Trial:
     settings: dict[str, object] = field(default_factory=dict)
 
 
+FEW_WORDS = replace(SMALL, steps=400)
 SMALL_RATES, USUAL_RATES = (1e-3, 2e-3, 4e-3), (2.5e-4, 5e-4, 1e-3)
 BARE: dict[str, object] = {"sandbox.preload": []}
 TRIALS = {
     "doors": Trial(
-        task="doors:Doors", rates=SMALL_RATES, tokens=40_000, recipe=SMALL, settings=BARE
+        task="doors:Doors", rates=SMALL_RATES, tokens=40_000, recipe=FEW_WORDS, settings=BARE
     ),
     "euclid": Trial(
-        task="form_tasks:Euclid", rates=SMALL_RATES, tokens=60_000, recipe=SMALL, settings=BARE
+        task="form_tasks:Euclid", rates=SMALL_RATES, tokens=60_000, recipe=FEW_WORDS, settings=BARE
     ),
     "tier-1": Trial(task="sympy-proofs", rates=USUAL_RATES, tokens=30_000, recipe=Recipe()),
     "tier-2": Trial(
@@ -128,7 +130,30 @@ WARM: dict[str, object] = {
     "warmstart.keep": "all",
     "warmstart.epochs": 3,
     "warmstart.problems_before": 0,
+    "eval.problems": 0,
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A form of a task, with a seed."""
+
+    name: str
+    trial: Trial
+    form: str
+    seed: int
+    output: Path
+    model: Path | None
+    """A pretrained model, for a trial without a recipe."""
+
+    @property
+    def folder(self) -> Path:
+        return self.output / self.name / self.form / f"seed-{self.seed}"
+
+    @property
+    def settings(self) -> dict[str, object]:
+        settings = {**COMMON, **self.trial.settings, "task": self.trial.task}
+        return {**settings, "sampling.sampler": FORMS[self.form]}
 
 
 def main() -> None:
@@ -141,130 +166,111 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--before", action="store_true")
-    parser.add_argument("--model", type=Path)
-    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--model", type=lambda text: Path(text).resolve())
+    parser.add_argument("--output", type=lambda text: Path(text).resolve(), required=True)
     args = parser.parse_args()
-    # What a grader or a run imports by name.
+    if args.model is None and not set(args.tasks) <= set(starters):
+        parser.error("a task of a pretrained model takes --model")
+    # What this process, graders and runs import by name.
     beside = [str(HERE), str(HERE.parent / "examples")]
     os.environ["PYTHONPATH"] = os.pathsep.join(beside)
     sys.path += beside
-    output = args.output.resolve()
-    output.mkdir(parents=True, exist_ok=True)
-    if args.model is None and not set(args.tasks) <= set(starters):
-        parser.error("a task of a pretrained model takes --model")
+    args.output.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
-    for name in args.tasks:
+    for name, seed in itertools.product(args.tasks, args.seeds):
         trial = quick(TRIALS[name]) if args.quick else TRIALS[name]
-        for seed in args.seeds:
-            for form in args.forms:
-                folder = output / name / form / f"seed-{seed}"
-                settings = settings_of(trial, form, seed, folder / "starter", args.model)
-                first = folder.with_name(f"seed-{args.seeds[0]}")
-                made: Iterable[Row]
-                if args.before:
-                    made = [row_of(trial, name, form, seed, folder / "before", settings)]
-                else:
-                    made = learned(trial, name, form, seed, folder, settings, rows, first=first)
-                for row in made:
-                    rows.append(row)
-                    ends = row.points[0].rate, rate_at(row.points, trial.tokens)
-                    print(f"{name}, {form}, seed {seed}, rate {row.rate:g}: "
-                          f"{ends[0]:.1%} -> {ends[1]:.1%}", flush=True)  # fmt: skip
-            write(rows, output)
+        for form in args.forms:
+            case = Case(name=name, trial=trial, form=form, seed=seed,
+                        output=args.output, model=args.model)  # fmt: skip
+            first = replace(case, seed=args.seeds[0])
+            for row in [measured(case)] if args.before else learned(case, first, rows):
+                rows.append(row)
+                ends = row.points[0].rate, rate_at(row.points, trial.tokens)
+                print(f"{name}, {form}, seed {seed}, rate {row.rate:g}: "
+                      f"{ends[0]:.1%} -> {ends[1]:.1%}", flush=True)  # fmt: skip
+        write(rows, args.output)
 
 
 def quick(trial: Trial) -> Trial:
     recipe = trial.recipe and replace(trial.recipe, num_demonstrations=80, steps=20)
-    settings = {**trial.settings, "eval.problems": 12, "grpo.group_size": 4}
-    if recipe is None:
-        settings |= {"warmstart.demonstrations": 8, "warmstart.epochs": 1, "eval.problems": 4}
+    settings = {**trial.settings, "grpo.group_size": 4}
+    settings["eval.problems"] = 4 if recipe is None else 12
     return replace(trial, recipe=recipe, tokens=1500, rates=trial.rates[:1], settings=settings)
 
 
-def settings_of(
-    trial: Trial, form: str, seed: int, path: Path, model: Path | None
-) -> dict[str, object]:
-    """Settings of a form's runs, from a starter at `path`, which is made once."""
-    settings = {**COMMON, **trial.settings, "task": trial.task}
-    settings["sampling.sampler"] = FORMS[form]
-    if trial.recipe is not None:
-        starter(trial, form, seed, path)
-    elif not (path / "checkpoints" / "final").exists():
-        assert model is not None
-        shutil.rmtree(path, ignore_errors=True)
-        warm_start({**WARM, **settings, "model": str(model.resolve())}, seed, path)
-    return {**{name: one for name, one in settings.items() if "warmstart" not in name},
-            "model": str(path)}  # fmt: skip
-
-
-def learned(
-    trial: Trial,
-    name: str,
-    form: str,
-    seed: int,
-    folder: Path,
-    settings: dict[str, object],
-    rows: Sequence[Row],
-    *,
-    first: Path,
-) -> Iterator[Row]:
-    """The runs of a form with this seed, at one rate or at all of the trial's.
-
-    `first` is the folder of the first seed.
-    """
-    own = [row for row in rows if (row.task, row.form) == (name, form)]
-    if folder == first:
-        row_of(trial, name, form, seed, folder / "before", settings)
-    steps = num_steps(trial, first / "before")
-    every = math.ceil(steps / MEASUREMENTS)
-    for rate in trial.rates if folder == first else [best_rate(own)]:
+def learned(case: Case, first: Case, rows: Sequence[Row]) -> Iterator[Row]:
+    """The runs of a case: at all rates of its trial with the first seed, else at the best one."""
+    steps = num_steps(case.trial, measured(first).before["tokens"])
+    rates = case.trial.rates
+    if case.seed != first.seed:
+        rates = [best_rate([row for row in rows if (row.task, row.form) == (case.name, case.form)])]
+    for rate in rates:
+        every = math.ceil(steps / MEASUREMENTS)
         more = {"grpo.steps": steps, "eval.every": every, "grpo.learning_rate": rate}
-        path = folder / f"rate-{rate:g}"
-        yield row_of(trial, name, form, seed, path, {**settings, **more}, rate=rate)
+        yield row_of(case, f"rate-{rate:g}", more, rate=rate)
 
 
-def row_of(
-    trial: Trial,
-    name: str,
-    form: str,
-    seed: int,
-    path: Path,
-    settings: dict[str, object],
-    *,
-    rate: float = 0.0,
-) -> Row:
-    """Train one run, or measure a starter where no rate is given."""
-    train(path, {"grpo.steps": 0, **settings}, seed, beside=HERE)
-    run = read_run(path, form, seed)
+def measured(case: Case) -> Row:
+    """What a case begins with."""
+    return row_of(case, "before", {"grpo.steps": 0})
+
+
+def row_of(case: Case, name: str, more: Mapping[str, object], *, rate: float = 0.0) -> Row:
+    """A run of a case, made unless it is there."""
+    path = case.folder / name
+    train(path, {**case.settings, **more, "model": str(begun(case))}, case.seed, beside=HERE)
+    run = read_run(path, case.form, case.seed)
     return Row(
-        task=name,
-        form=form,
-        seed=seed,
+        task=case.name,
+        form=case.form,
+        seed=case.seed,
         rate=rate,
-        tokens=trial.tokens,
+        tokens=case.trial.tokens,
         points=run.points,
         cpu_s=run.cpu_s,
-        before=measured(path, 0),
-        after=measured(path, run.last.step),
+        before=habits_at(path, 0),
+        after=habits_at(path, run.last.step),
     )
 
 
-def num_steps(trial: Trial, before: Path) -> int:
-    """Steps in which a form samples the tokens of a trial, with some to spare."""
-    a_step = TRAJECTORIES_A_STEP * max(1.0, measured(before, 0)["tokens"])
-    return max(2, math.ceil(1.2 * trial.tokens / a_step))
+def num_steps(trial: Trial, tokens: float) -> int:
+    """Steps that sample the tokens of a trial, with some to spare; `tokens` are a trajectory's."""
+    return max(2, math.ceil(1.2 * trial.tokens / (TRAJECTORIES_A_STEP * max(1.0, tokens))))
 
 
-def best_rate(rows: Sequence[Row]) -> float:
-    """The rate by which the first seed came farthest."""
-    first = [row for row in rows if row.seed == rows[0].seed]
-    return max(first, key=lambda row: rate_at(row.points, row.tokens)).rate
+def begun(case: Case) -> Path:
+    """The model that a case begins with, made unless it is there."""
+    path = case.folder / "starter"
+    if case.trial.recipe is not None:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            make(case, case.trial.recipe, path)
+    elif not (path / "checkpoints" / "final").exists():
+        shutil.rmtree(path, ignore_errors=True)
+        warm_start(case, path)
+    return path
 
 
-def warm_start(settings: dict[str, object], seed: int, path: Path) -> None:
+def make(case: Case, recipe: Recipe, path: Path) -> None:
+    task, _ = load_task(case.trial.task)
+    tiers = case.trial.settings.get("task.tiers", [])
+    assert isinstance(tiers, list)
+    with Screen() as screen:
+        make_starter(
+            choose(task, TaskConfig(tiers=tuple(tiers))),
+            replace(recipe, seed=case.seed),
+            path,
+            screen,
+            isolation=starter_sandbox().isolation,
+            make_scripts=script_sampler(sampler_class(FORMS[case.form])),
+        )
+
+
+def warm_start(case: Case, path: Path) -> None:
     """Show a pretrained model demonstrations in a form; an adapter learns."""
-    words = [*COMMAND[:-1], "warmstart", "--seed", str(seed), "--output", str(path)]
-    words += ["--task", str(settings.pop("task")), "--model", str(settings.pop("model"))]
+    words = [*COMMAND[:-1], "warmstart", "--seed", str(case.seed), "--output", str(path)]
+    settings = {**case.settings, **WARM}
+    words += ["--task", str(settings.pop("task")), "--model", str(case.model)]
     for name, value in settings.items():
         words += ["--set", f"{name}={json.dumps(value)}"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=HERE)
@@ -272,27 +278,8 @@ def warm_start(settings: dict[str, object], seed: int, path: Path) -> None:
         raise SystemExit(f"{path}: exit code {done.returncode}\n{done.stderr[-2000:]}")
 
 
-def starter(trial: Trial, form: str, seed: int, path: Path) -> None:
-    """Make a starter of this form, unless it is there."""
-    assert trial.recipe is not None
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        task, _ = load_task(trial.task)
-        tiers = trial.settings.get("task.tiers", [])
-        assert isinstance(tiers, list)
-        with Screen() as screen:
-            make_starter(
-                choose(task, TaskConfig(tiers=tuple(tiers))),
-                replace(trial.recipe, seed=seed),
-                path,
-                screen,
-                isolation=starter_sandbox().isolation,
-                make_scripts=script_sampler(sampler_class(FORMS[form])),
-            )
-
-
-def measured(run: Path, step: int) -> dict[str, float]:
-    """How a form goes about held-out problems after so many steps; see `habits`."""
+def habits_at(run: Path, step: int) -> dict[str, float]:
+    """Habits on held-out problems after so many steps, and milliseconds a problem."""
     scored = list(read_trajectories(run / "trajectories" / f"{evaluation_name(step)}.jsonl"))
     spent = [
         row.numbers["eval_runtime"]
