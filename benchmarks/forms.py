@@ -130,7 +130,6 @@ WARM: dict[str, object] = {
     "warmstart.keep": "all",
     "warmstart.epochs": 3,
     "warmstart.problems_before": 0,
-    "eval.problems": 0,
 }
 
 
@@ -194,7 +193,9 @@ def main() -> None:
 def quick(trial: Trial) -> Trial:
     recipe = trial.recipe and replace(trial.recipe, num_demonstrations=80, steps=20)
     settings = {**trial.settings, "grpo.group_size": 4}
-    settings["eval.problems"] = 4 if recipe is None else 12
+    settings["eval.problems"] = 12
+    if recipe is None:
+        settings |= {"warmstart.demonstrations": 8, "warmstart.epochs": 1, "eval.problems": 4}
     return replace(trial, recipe=recipe, tokens=1500, rates=trial.rates[:1], settings=settings)
 
 
@@ -269,7 +270,7 @@ def make(case: Case, recipe: Recipe, path: Path) -> None:
 def warm_start(case: Case, path: Path) -> None:
     """Show a pretrained model demonstrations in a form; an adapter learns."""
     words = [*COMMAND[:-1], "warmstart", "--seed", str(case.seed), "--output", str(path)]
-    settings = {**case.settings, **WARM}
+    settings = {**WARM, **case.settings, "eval.problems": 0}  # measured by a run of no steps
     words += ["--task", str(settings.pop("task")), "--model", str(case.model)]
     for name, value in settings.items():
         words += ["--set", f"{name}={json.dumps(value)}"]

@@ -27,6 +27,8 @@ from repl_rl.transcript.tokens import ByteCodec
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 
+pytestmark = pytest.mark.slow  # the scripts import torch
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 PROMPT = Prompt.plain(">>>")
 CODEC = ByteCodec()
@@ -262,3 +264,49 @@ def test_habits_count_units_that_fail_and_those_that_come_right_behind_them(
     assert (found["errors"], found["mended"]) == (0.5, pytest.approx(1 / 3))
     assert found["in spite"] == 0.5
     assert found["solved"] == pytest.approx(1 / 3)
+
+
+def row(arms: ModuleType, form: str, seed: int, rate: float, *ends: float) -> Any:
+    """A run whose solve rate goes from 0.1 to `ends`, at 1,000 and 2,000 tokens."""
+    points = [
+        arms.Point(step=step, tokens=1000 * step, steps_s=10.0 * step, rate=value)
+        for step, value in enumerate((0.1, *ends))
+    ]
+    habits = dict.fromkeys(("errors", "mended", "in spite", "injected", "submitted"), 0.25)
+    habits |= {"solved": 0.1, "tokens": 40.0, "ms": 12.0}
+    return importlib.import_module("form_tables").Row(
+        task="doors",
+        form=form,
+        seed=seed,
+        rate=rate,
+        tokens=1500,
+        points=points,
+        cpu_s=1.0,
+        before=habits,
+        after=habits,
+    )
+
+
+def test_forms_stand_beside_one_another_at_equal_tokens_and_at_the_best_rate_of_each(
+    forms: ModuleType,
+) -> None:
+    """At 1,500 tokens the first seed of `line` has 0.5 by the first rate and 0.3 by the second."""
+    arms, tables = importlib.import_module("arms"), importlib.import_module("form_tables")
+    rows = [
+        row(arms, "line", 0, 1e-3, 0.4, 0.6),
+        row(arms, "line", 0, 2e-3, 0.2, 0.4),
+        row(arms, "line", 1, 1e-3, 0.6, 0.8),
+        row(arms, "block", 0, 2e-3, 0.2, 0.2),
+    ]
+    assert tables.best_rate(rows[:3]) == 1e-3
+    text = tables.tables(rows)
+    line = next(one for one in text.splitlines() if one.startswith("| line"))
+    block = next(one for one in text.splitlines() if one.startswith("| block"))
+    assert line.startswith(
+        "| line | 0.001 | 2 | 10.0 (10.0 to 10.0) | 60.0 (50.0 to 70.0) | 50, 70"
+    )
+    assert block.startswith(
+        "| block | 0.002 | 1 | 10.0 (10.0 to 10.0) | 20.0 (20.0 to 20.0) | 20 |"
+    )
+    assert "line: 0.001 50.0 %, 0.002 30.0 %; block: 0.002 20.0 %." in text
+    assert tables.at_seconds(rows[0].points, 15.0) == pytest.approx(0.5)
