@@ -13,6 +13,7 @@ from doors import DOORS, NUM_STEPS, Doors
 
 from repl_rl.config.sections import DataConfig
 from repl_rl.records import Problem, Split, Verdict, VerdictKind
+from repl_rl.rollout.sampler import fixed_script
 from repl_rl.tasks.base import Script
 from repl_rl.tasks.data.gym import open_family
 from repl_rl.transcript.outcomes import parse
@@ -64,7 +65,7 @@ class RightDoors(Doors):
         while True:
             lines = list(super().demonstrate(problem, rng))
             if [line for line in lines if parse(line) is not None] == right:
-                yield from lines
+                yield from fixed_script(lines)
                 return
 
 
@@ -80,7 +81,7 @@ class Words:
                 yield Problem(id=id_, statement=statement, meta=meta)
 
     def demonstrate(self, problem: Problem, rng: random.Random) -> Script:
-        yield from problem.meta["lines"].split("\n")
+        return fixed_script(problem.meta["lines"].split("\n"))
 
     def grade(self, problem: Problem, submission: str) -> Verdict:
         is_right = submission.strip() == problem.meta["answer"]

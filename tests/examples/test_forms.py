@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import itertools
+import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +19,7 @@ import pytest
 from attempt_kit import an_attempt
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.records import OutcomeKind, StopReason, Trajectory, Verdict, VerdictKind
+from repl_rl.records import OutcomeKind, Split, StopReason, Trajectory, Verdict, VerdictKind
 from repl_rl.rollout.builder import check_trajectory
 from repl_rl.rollout.plan import script_sampler
 from repl_rl.rollout.sampler import LineSampler, ScriptSampler, fixed_script
@@ -233,6 +235,30 @@ def test_a_policy_that_writes_what_is_shown_has_the_trajectory_that_is_shown(
     for part in ("completion_ids", "loss_mask", "submission", "stop_reason"):
         assert getattr(again, part) == getattr(made, part)
     assert [line.outcome.kind for line in again.lines] == [line.outcome.kind for line in made.lines]
+
+
+@pytest.mark.parametrize("name", ["RightDoors", "Words", "Euclid"])
+def test_scripts_of_a_task_are_right_but_for_what_they_mistype(
+    forms: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Run without slips: by Python, of a script that this repository writes."""
+    if name == "Euclid":
+        pytest.importorskip("reasoning_gym")
+    monkeypatch.syspath_prepend(str(BENCHMARKS.parent / "examples"))
+    task = getattr(importlib.import_module("form_tasks"), name)()
+    slip = importlib.import_module("form_scripts").slip
+    rng, right = random.Random(0), 0
+    for problem in itertools.islice(task.problems(Split.TRAIN, seed=0), 20):
+        lines, script = [], task.demonstrate(problem, rng)
+        line = next(script)
+        while line is not None:
+            lines.append(line)
+            line = importlib.import_module("form_scripts").answered(script, "")
+        names: dict[str, Any] = {"submit_final_answer": str}
+        *before, last = [line for line in lines if slip(line) is None]
+        exec("\n".join(before), names)
+        right += eval(last, names) == problem.meta["answer"]
+    assert right == 20 if name != "Euclid" else 10 < right < 20
 
 
 def test_a_demonstration_over_a_limit_is_cut_as_a_rollout_is(forms: ModuleType) -> None:
