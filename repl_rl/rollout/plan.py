@@ -268,7 +268,7 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
     find_options(config.sandbox.isolation, config.sandbox.preload)
     task_plan = make_task_plan(config)
     if config.model is None and config.preset == "starter":
-        _check_starter(task_plan, config.transcript)
+        _check_starter(task_plan, config, script_sampler(make_sampler))
     plan = Plan(
         config=config,
         task=task_plan.task,
@@ -282,11 +282,16 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
     return plan.sampled_by(engine, why) if why else plan
 
 
-def _check_starter(plan: TaskPlan, transcript: str) -> None:
-    if transcript != PYTHON.name:
+def _check_starter(plan: TaskPlan, config: Config, scripts: type[ScriptSampler]) -> None:
+    if config.transcript != PYTHON.name:
         raise ConfigError(
-            f"the starter writes transcripts of the kind 'python', not {transcript!r}; "
+            f"the starter writes transcripts of the kind 'python', not {config.transcript!r}; "
             f"give --model PATH"
+        )
+    if scripts is not ScriptSampler:
+        raise ConfigError(
+            f"the starter writes a line at a time, and {config.sampling.sampler!r} has scripts of "
+            f"another form; give --model PATH"
         )
     demonstrable(plan.task)
 

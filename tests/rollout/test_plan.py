@@ -16,7 +16,7 @@ from repl_rl.config.sections import GRPOConfig, SamplingConfig
 from repl_rl.engines.base import EngineKind
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.plan import make_plan, sampler_class, samples_lines
-from repl_rl.rollout.sampler import LineSampler
+from repl_rl.rollout.sampler import LineSampler, ScriptSampler
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -282,6 +282,21 @@ def test_a_tree_that_cannot_be_grown_is_refused(changed: list[str], message: str
 def test_a_chance_of_branches_without_trees_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"grpo.branch_probability = 0.3 has no effect"):
         make_plan(resolve(overrides=["grpo.branch_probability=0.3"]), to_train=True)
+
+
+class BlockScripts(ScriptSampler):
+    pass
+
+
+class OfBlocks(LineSampler):
+    scripts = BlockScripts
+
+
+def test_a_starter_of_lines_is_no_start_for_another_form() -> None:
+    overrides = [f"sampling.sampler={__name__}:OfBlocks"]
+    with pytest.raises(ConfigError, match=r"the starter writes a line at a time, and .* --model"):
+        make_plan(resolve(overrides=overrides))
+    assert make_plan(resolve(flags={"model": "m"}, overrides=overrides))
 
 
 # Credit
