@@ -178,16 +178,26 @@ def main() -> None:
     rows: list[Row] = []
     for name, seed in itertools.product(args.tasks, args.seeds):
         trial = quick(TRIALS[name]) if args.quick else TRIALS[name]
-        for form in args.forms:
-            case = Case(name=name, trial=trial, form=form, seed=seed,
-                        output=args.output, model=args.model)  # fmt: skip
-            first = replace(case, seed=args.seeds[0])
-            for row in [measured(case)] if args.before else learned(case, first, rows):
-                rows.append(row)
-                ends = row.points[0].rate, rate_at(row.points, trial.tokens)
-                print(f"{name}, {form}, seed {seed}, rate {row.rate:g}: "
-                      f"{ends[0]:.1%} -> {ends[1]:.1%}", flush=True)  # fmt: skip
+        cases = [
+            Case(name=name, trial=trial, form=form, seed=seed, output=args.output, model=args.model)
+            for form in args.forms
+        ]
+        if args.before or seed == args.seeds[0]:
+            before = [said(measured(case)) for case in cases]
+            rows += before if args.before else []
+        if not args.before:
+            for case in cases:
+                first = replace(case, seed=args.seeds[0])
+                rows += map(said, learned(case, first, rows))
         write(rows, args.output)
+
+
+def said(row: Row) -> Row:
+    """The row itself, once it is printed."""
+    ends = [f"{one:.1%}" for one in (row.points[0].rate, rate_at(row.points, row.tokens))]
+    about = f"rate {row.rate:g}: {' -> '.join(ends)}" if row.rate else f"before: {ends[0]}"
+    print(f"{row.task}, {row.form}, seed {row.seed}, {about}", flush=True)
+    return row
 
 
 def quick(trial: Trial) -> Trial:
