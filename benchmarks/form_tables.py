@@ -25,7 +25,7 @@ class Row:
     rate: float
     """Its learning rate."""
     tokens: int
-    """Sampled tokens at which forms are held against each other."""
+    """Sampled tokens at which forms should be held against each other."""
     points: Sequence[Point]
     cpu_s: float
     before: dict[str, float]
@@ -88,25 +88,30 @@ def by(rows: Sequence[Row], key: Callable[[Row], str]) -> Iterator[tuple[str, li
 
 def best(rows: Sequence[Row]) -> list[Row]:
     """Those of each form at the rate by which its first seed came farthest."""
-    kept = []
+    kept, tokens = [], common(rows)
     for _, found in by(rows, lambda row: row.form):
-        kept += [row for row in found if row.rate == best_rate(found)]
+        kept += [row for row in found if row.rate == best_rate(found, tokens)]
     return kept
 
 
-def best_rate(rows: Sequence[Row]) -> float:
+def common(rows: Sequence[Row]) -> int:
+    """Tokens at which runs of a task are held against each other: no more than each has sampled."""
+    return min(rows[0].tokens, *(row.points[-1].tokens for row in rows))
+
+
+def best_rate(rows: Sequence[Row], tokens: int) -> float:
     """The rate by which the first seed of a form came farthest."""
     first = [row for row in rows if row.seed == rows[0].seed]
-    return max(first, key=lambda row: rate_at(row.points, row.tokens)).rate
+    return max(first, key=lambda row: rate_at(row.points, tokens)).rate
 
 
 def table(rows: Sequence[Row]) -> str:
     """A row a form; of habits the mean over seeds, before and after the run."""
-    seconds = min(row.points[-1].steps_s for row in rows)
-    head = [one.format(tokens=rows[0].tokens, seconds=seconds) for one in HEAD]
+    tokens, seconds = common(rows), min(row.points[-1].steps_s for row in rows)
+    head = [one.format(tokens=tokens, seconds=seconds) for one in HEAD]
     body = [head, ["--"] * len(head)]
     for form, found in by(rows, lambda row: row.form):
-        at = [rate_at(row.points, row.tokens) for row in found]
+        at = [rate_at(row.points, tokens) for row in found]
         timed = [at_seconds(row.points, seconds) for row in found]
         body.append([
             form, f"{found[0].rate:g}", str(len(found)),
@@ -121,11 +126,11 @@ def table(rows: Sequence[Row]) -> str:
 
 def rates(rows: Sequence[Row]) -> str:
     """What each rate came to with the first seed."""
-    parts = []
+    parts, tokens = [], common(rows)
     for form, found in by(rows, lambda row: row.form):
         first = [row for row in found if row.seed == found[0].seed]
         parts.append(f"{form}: " + ", ".join(
-            f"{row.rate:g} {100 * rate_at(row.points, row.tokens):.1f} %" for row in first
+            f"{row.rate:g} {100 * rate_at(row.points, tokens):.1f} %" for row in first
         ))  # fmt: skip
     return f"The first seed at each rate. {'; '.join(parts)}."
 
@@ -164,7 +169,7 @@ def picture(rows: Sequence[Row], path: Path) -> None:
         for axes, (task, found) in zip(panels, tasks, strict=True):
             axes.set(title=task, xlabel="sampled tokens, thousands")
             for pen, (form, runs) in zip(PENS, by(best(found), lambda row: row.form), strict=False):
-                places = [runs[0].tokens * part / 12 for part in range(13)]
+                places = [common(found) * part / 12 for part in range(13)]
                 means = [[rate_at(row.points, at) for row in runs] for at in places]
                 x = [at / 1000 for at in places]
                 axes.plot(x, [100 * statistics.fmean(one) for one in means], label=form, **pen)

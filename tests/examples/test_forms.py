@@ -324,7 +324,8 @@ def test_forms_stand_beside_one_another_at_equal_tokens_and_at_the_best_rate_of_
         row(arms, "line", 1, 1e-3, 0.6, 0.8),
         row(arms, "block", 0, 2e-3, 0.2, 0.2),
     ]
-    assert tables.best_rate(rows[:3]) == 1e-3
+    assert tables.best_rate(rows[:3], 1500) == 1e-3
+    assert tables.common(rows) == 1500
     text = tables.tables(rows)
     line = next(one for one in text.splitlines() if one.startswith("| line"))
     block = next(one for one in text.splitlines() if one.startswith("| block"))
