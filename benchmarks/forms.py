@@ -100,7 +100,11 @@ TRIALS = {
         task="doors:Doors", rates=SMALL_RATES, tokens=40_000, recipe=FEW_WORDS, settings=BARE
     ),
     "euclid": Trial(
-        task="form_tasks:Euclid", rates=SMALL_RATES, tokens=60_000, recipe=FEW_WORDS, settings=BARE
+        task="form_tasks:Euclid",
+        rates=(5e-4, 1e-3, 2e-3),
+        tokens=60_000,
+        recipe=FEW_WORDS,
+        settings=BARE,
     ),
     "tier-1": Trial(task="sympy-proofs", rates=USUAL_RATES, tokens=30_000, recipe=Recipe()),
     "tier-2": Trial(
