@@ -136,6 +136,9 @@ def rates(rows: Sequence[Row]) -> str:
 
 
 def spread(values: Sequence[float]) -> str:
+    """A mean, with an interval where there are several."""
+    if len(values) == 1:
+        return f"{100 * values[0]:.1f}"
     low, high = interval(values)
     return f"{100 * statistics.fmean(values):.1f} ({100 * low:.1f} to {100 * high:.1f})"
 
