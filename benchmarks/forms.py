@@ -93,23 +93,27 @@ class Trial:
 
 
 FEW_WORDS = replace(SMALL, steps=400)
-SMALL_RATES, USUAL_RATES = (1e-3, 2e-3, 4e-3), (2.5e-4, 5e-4, 1e-3)
+LOW_RATES = (2.5e-4, 5e-4, 1e-3)
 BARE: dict[str, object] = {"sandbox.preload": []}
 TRIALS = {
     "doors": Trial(
-        task="doors:Doors", rates=SMALL_RATES, tokens=40_000, recipe=FEW_WORDS, settings=BARE
+        task="doors:Doors",
+        rates=(1e-3, 2e-3, 4e-3, 8e-3),
+        tokens=40_000,
+        recipe=FEW_WORDS,
+        settings=BARE,
     ),
     "euclid": Trial(
         task="form_tasks:Euclid",
-        rates=(5e-4, 1e-3, 2e-3),
+        rates=LOW_RATES,
         tokens=60_000,
         recipe=FEW_WORDS,
         settings=BARE,
     ),
-    "tier-1": Trial(task="sympy-proofs", rates=USUAL_RATES, tokens=30_000, recipe=Recipe()),
+    "tier-1": Trial(task="sympy-proofs", rates=LOW_RATES, tokens=30_000, recipe=Recipe()),
     "tier-2": Trial(
         task="sympy-proofs",
-        rates=USUAL_RATES,
+        rates=LOW_RATES,
         tokens=40_000,
         recipe=Recipe(),
         settings={"task.tiers": [2]},
