@@ -75,6 +75,7 @@ def test_the_same_seed_makes_the_same_problem_of_a_cell() -> None:
         assert one != task.problem(cell, Split.HELD_OUT, seed=7)
 
 
+@pytest.mark.timeout(600)  # a thousand problems of all tiers: half a minute of an idle core
 def test_the_frozen_list_is_what_it_was() -> None:
     problems = drawn(
         TaskConfig(families=("all",), tiers=(1, 2, 3, 4, 5), frozen=True), Split.HELD_OUT, 2000
