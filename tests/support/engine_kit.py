@@ -160,7 +160,7 @@ def run(
             dtype=dtype,
         )
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(100):
                 return await use(engine)
         finally:
             await engine.aclose()
