@@ -16,6 +16,7 @@ from repl_rl.base.concurrency import num_processes
 from repl_rl.config import Config
 from repl_rl.engines.base import AUTO, EngineKind, engine_kind
 from repl_rl.engines.hf import HF
+from repl_rl.errors import ConfigError
 
 
 class Chosen(NamedTuple):
@@ -43,21 +44,21 @@ def chosen(config: Config) -> Chosen:
 
 def _why_not_vllm(config: Config) -> str:
     """Empty where nothing is known that keeps vLLM from sampling under this config."""
-    sampling = config.sampling
-    if sampling.device == "cpu":
+    if config.sampling.device == "cpu":
         return "sampling.device = 'cpu'"
     if not has_driver():
         return "no NVIDIA GPU"
     if importlib.util.find_spec("vllm") is None:
         return "vLLM is not installed"
-    if config.model is None and config.preset == "starter":
-        return "the starter's heads are too small for vLLM"
-    if sampling.temperature == 0:
-        return "vLLM takes no sampling.temperature = 0"
-    if sampling.run_on == "forbid":
+    if config.sampling.run_on == "forbid":  # which ids that are, a vocabulary says
         return "vLLM forbids few tokens, and sampling.run_on = 'forbid'"
-    if num_processes() > 1:
-        return "vLLM takes one process"
+    kind = engine_kind("vllm")
+    try:
+        kind.check(config)
+        if num_processes() > 1:
+            kind.check_ranks()
+    except ConfigError as error:
+        return str(error).partition(";")[0]  # behind it stands how to go on with vLLM
     return "" if sees_gpu() else "torch sees no GPU"
 
 

@@ -216,6 +216,7 @@ def open_runtime(
     flight cannot fit in memory, or one of them in what the model attends to.
     """
     opening = partial(_opened, watch=watch, interrupts=interrupts or Interrupts(), ranks=ranks)
+    runtime: Runtime | None = None
     with contextlib.ExitStack() as stack:
         try:
             runtime = stack.enter_context(opening(plan, loaded))
@@ -223,6 +224,8 @@ def open_runtime(
             if not plan.why_engine or plan.engine.name == HF.name:
                 raise
             plan = plan.sampled_by(HF(), str(error))
+        # Out of the error's reach: its traceback would hold what vLLM has taken of a GPU's memory.
+        if runtime is None:
             types = precision(plan, plan.engine, device=loaded.model.device.type)
             runtime = stack.enter_context(opening(plan, replace(loaded, precision=types)))
         yield runtime

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
@@ -62,7 +63,11 @@ def test_on_a_gpu_auto_is_vllm_where_it_is_installed() -> None:
         ("vllm", ["model=M"], "vLLM is not installed"),
         (None, [], "the starter's heads are too small for vLLM"),
         (None, ["model=M", "sampling.device=cpu"], "sampling.device = 'cpu'"),
-        (None, ["model=M", "sampling.temperature=0"], "vLLM takes no sampling.temperature = 0"),
+        (
+            None,
+            ["model=M", "sampling.temperature=0"],
+            "sampling.temperature = 0 takes the engine 'hf', not 'vllm'",
+        ),
         (
             None,
             ["model=M", "sampling.run_on=forbid"],
@@ -81,7 +86,9 @@ def test_auto_is_hf_for_a_reason(
 @pytest.mark.usefixtures("installed")
 def test_under_a_launcher_auto_is_hf(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "num_processes", lambda: 2)
-    assert chosen(resolve(overrides=["model=M"]))[1] == "vLLM takes one process"
+    assert chosen(resolve(overrides=["model=M"]))[1] == (
+        "the engine 'vllm' samples in a single process, and a launcher starts several"
+    )
 
 
 @pytest.mark.usefixtures("installed")
@@ -203,6 +210,30 @@ def test_where_vllm_samples_from_other_weights_auto_samples_with_hf(
         open_runtime(plan_for(loaded, "vllm"), loaded),
     ):
         raise AssertionError("it has opened")
+
+
+@pytest.mark.kernel
+@pytest.mark.usefixtures("installed")
+def test_a_vllm_that_failed_is_gone_when_hf_opens(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would hold a GPU's memory, of which the engine `hf` then has less."""
+    failed: list[weakref.ref[Engine]] = []
+    open_hf = HF.open
+
+    def open_stale(kind: VLLM, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
+        stale = Stale(open_hf(HF(), config, loaded, row_tokens=row_tokens))
+        failed.append(weakref.ref(stale))
+        return stale
+
+    def open_after(kind: HF, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
+        assert [one() for one in failed] == [None]
+        return open_hf(kind, config, loaded, row_tokens=row_tokens)
+
+    monkeypatch.setattr(VLLM, "open", open_stale)
+    monkeypatch.setattr(HF, "open", open_after)
+    with open_runtime(plan_for(loaded, "auto"), loaded) as runtime:
+        assert runtime.plan.engine.name == "hf"
 
 
 @pytest.mark.usefixtures("installed")
