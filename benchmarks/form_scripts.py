@@ -132,7 +132,7 @@ class WrittenScripts(WholeScripts):
 
 
 def slip(line: str) -> str | None:
-    """What a line with a bracket too many was meant to be; None for any other line."""
+    """Return the line that one with a bracket too many was meant to be; None for any other line."""
     is_slip = line.endswith(")") and parse(line) is None and parse(line[:-1]) is not None
     return line[:-1] if is_slip else None
 

@@ -34,7 +34,7 @@ class Row:
 
 
 def habits(scored: Sequence[Scored]) -> dict[str, float]:
-    """How trajectories go about their problems, lines or blocks as units.
+    """Habits of trajectories, with lines or blocks as units.
 
     `mended`: of units that fail, those whose next one does not. `in spite`: of trajectories with a
     unit that fails, those that are solved. `injected`: share of tokens that nobody sampled.
@@ -87,7 +87,7 @@ def by(rows: Sequence[Row], key: Callable[[Row], str]) -> Iterator[tuple[str, li
 
 
 def best(rows: Sequence[Row]) -> list[Row]:
-    """Those of each form at the rate by which its first seed came farthest."""
+    """Return the rows of each form at the rate by which its first seed came farthest."""
     kept, tokens = [], common(rows)
     for _, found in by(rows, lambda row: row.form):
         kept += [row for row in found if row.rate == best_rate(found, tokens)]
@@ -125,7 +125,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def rates(rows: Sequence[Row]) -> str:
-    """What each rate came to with the first seed."""
+    """Say where each rate came to with the first seed."""
     parts, tokens = [], common(rows)
     for form, found in by(rows, lambda row: row.form):
         first = [row for row in found if row.seed == found[0].seed]

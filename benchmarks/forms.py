@@ -76,7 +76,7 @@ TRAJECTORIES_A_STEP = 40
 MARGIN = 1.2
 """Times the steps that a form needs by its first tokens: trajectories may become shorter."""
 MEASUREMENTS = 6
-"""Of a run, after the one before its first step."""
+"""Measurements of a run, after the one before its first step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ class Trial:
     tokens: int
     """Sampled by a run of each form."""
     recipe: Recipe | None
-    """Of a starter; None: a warm start of a pretrained model."""
+    """Recipe of a starter; None: a warm start of a pretrained model."""
     settings: dict[str, object] = field(default_factory=dict)
     margins: Mapping[str, float] = field(default_factory=dict)
     """Margins of some forms in place of `MARGIN`."""
@@ -237,7 +237,7 @@ def learned(case: Case, first: Case, rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def measured(case: Case) -> Row:
-    """What a case begins with."""
+    """Measure what a case begins with."""
     return row_of(case, "before", {"grpo.steps": 0})
 
 

@@ -248,23 +248,23 @@ def rollout(job: Job) -> Iterator[Cells]:
     yield from _rolled_out(job, is_fixed=False, count=job.pick(2, 8))
 
 
-def _rolled_out(job: Job, *, is_fixed: bool, count: int | None = None) -> Iterator[Cells]:
+def plan_with_adapter(job: Job, *overrides: str) -> Any:
+    """Plan of a training on tier 1 with an adapter, sampled by the engine that is measured here."""
     from repl_rl.config.resolve import resolve
     from repl_rl.rollout.plan import make_plan
 
+    model = (f"model={job.model}", "lora.rank=32", "task.tiers=[1]")
+    engine = ("sampling.engine=hf", f"sampling.device={job.device}")
+    tokens = f"sampling.max_tokens={job.pick(48, 256)}"
+    return make_plan(resolve(overrides=[*model, *engine, tokens, *overrides]), to_train=True)
+
+
+def _rolled_out(job: Job, *, is_fixed: bool, count: int | None = None) -> Iterator[Cells]:
     count = count or job.pick(4, 64)
-    tokens = job.pick(48, 256)
-    plan = make_plan(
-        resolve(
-            overrides=[
-                *(f"model={job.model}", f"sampling.device={job.device}", "lora.rank=32"),
-                "sampling.engine=hf",
-                *(f"sampling.max_in_flight={count}", f"sampling.max_tokens={tokens}"),
-                *("task.tiers=[1]", f"sandbox.standby={min(8, count)}", "grpo.group_size=2"),
-                f"grpo.dtype={'mixed' if job.is_cuda else 'float32'}",
-            ]
-        ),
-        to_train=True,
+    plan = plan_with_adapter(
+        job,
+        *(f"sampling.max_in_flight={count}", f"sandbox.standby={min(8, count)}"),
+        *("grpo.group_size=2", f"grpo.dtype={'mixed' if job.is_cuda else 'float32'}"),
     )
     from repl_rl.training.evaluate import held_out_attempts
     from repl_rl.training.runtime import load_policy, open_runtime
@@ -441,23 +441,14 @@ def _profiled(job: Job, step: Any) -> Cells:
 
 def grpo(job: Job) -> Iterator[Cells]:
     """Steps of 8 x 8 with an adapter, all in; the first one warms up."""
-    from repl_rl.config.resolve import resolve
     from repl_rl.progress import SILENT
-    from repl_rl.rollout.plan import make_plan
 
     size = job.pick(2, 8)
-    plan = make_plan(
-        resolve(
-            overrides=[
-                *(f"model={job.model}", f"sampling.device={job.device}", "lora.rank=32"),
-                "sampling.engine=hf",
-                *("grpo.steps=3", f"grpo.problems_per_step={size}", f"grpo.group_size={size}"),
-                *(f"sampling.max_in_flight={size * size}", "task.tiers=[1]", "eval.problems=2"),
-                *(f"sampling.max_tokens={job.pick(48, 256)}", "report.curve=false"),
-                f"sandbox.standby={size}",
-            ]
-        ),
-        to_train=True,
+    plan = plan_with_adapter(
+        job,
+        *("grpo.steps=3", f"grpo.problems_per_step={size}", f"grpo.group_size={size}"),
+        *(f"sampling.max_in_flight={size * size}", f"sandbox.standby={size}"),
+        *("eval.problems=2", "report.curve=false"),
     )
     from repl_rl.training.train import train
 

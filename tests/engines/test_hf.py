@@ -247,7 +247,7 @@ def test_rows_grow(model: Any, row_tokens: int, columns: list[int]) -> None:
 
 
 def test_memory_is_taken_for_the_trajectories_that_there_are(model: Any) -> None:
-    """Of 64 rows three are held for three, again after an update, and twice as many for more."""
+    """Three of 64 rows are held for three, again after an update, and twice as many for more."""
 
     async def use(engine: HFEngine) -> list[int]:
         held = []
