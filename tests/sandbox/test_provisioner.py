@@ -162,6 +162,13 @@ def test_a_shut_down_leaves_neither_process_nor_file() -> None:
     assert psutil.wait_procs(processes, timeout=TIMEOUT_S)[1] == []
 
 
+def ended(program: str) -> subprocess.CompletedProcess[str]:
+    """Run a client's program in a Python of its own, to its end."""
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
 def test_a_client_that_is_killed_leaves_neither_process_nor_file() -> None:
     starter = (
         "import os; from jupyter_client.manager import KernelManager\n"
@@ -169,9 +176,7 @@ def test_a_client_that_is_killed_leaves_neither_process_nor_file() -> None:
         "link = manager.provisioner._link\n"
         "print(link._process.pid, link.runtime, flush=True); os.kill(os.getpid(), 9)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", starter], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ended(starter)
     pid, runtime = done.stdout.split()
     deadline = time.monotonic() + TIMEOUT_S
     while psutil.pid_exists(int(pid)) and time.monotonic() < deadline:
@@ -188,9 +193,7 @@ def test_a_kernel_may_be_shut_down_while_the_interpreter_ends() -> None:
         "atexit.register(manager.shutdown_kernel, now=True)\n"
         "print(manager.provisioner._link.runtime, flush=True)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ended(program)
     assert (done.returncode, done.stderr) == (0, "")
     assert not Path(done.stdout.strip()).exists()
 
