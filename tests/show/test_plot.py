@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
-from curve_kit import a_step, curve, of
+from curve_kit import a_step, curve, of, rows
 from repl_rl.records import OutcomeKind
 from repl_rl.runs.plot import (
     MAX_CURVES,
@@ -63,6 +63,16 @@ def test_an_evaluation_has_its_interval_as_an_error_bar() -> None:
     first, last = [(x, low, high) for (x, low), (_, high) in bars.get_segments()]
     assert first == pytest.approx((0, 0.237, 0.763), abs=5e-4)
     assert last == pytest.approx((3, 0.490, 0.943), abs=5e-4)
+
+
+def test_a_run_with_one_evaluation_is_drawn() -> None:
+    """A warm start that measures the model only afterwards: 8 of 10."""
+    with style():
+        drawn = figure({"mine": of(rows(3)[1:])})
+    (bar,) = (one for one in panel(drawn, "step").containers if isinstance(one, ErrorbarContainer))
+    (bars,) = bar.lines[2]
+    (((x, low), (_, high)),) = bars.get_segments()
+    assert (x, low, high) == pytest.approx((3, 0.490, 0.943), abs=5e-4)
 
 
 def test_a_mean_is_named_and_stands_over_the_points_it_is_the_mean_of() -> None:
