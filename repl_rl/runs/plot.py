@@ -377,7 +377,7 @@ def _draw_evaluations(
     xs = [x + aside * axis.end for x, _ in measured]
     rates = np.array([one.rate for _, one in measured])
     lows, highs = np.transpose([one.interval or (one.rate, one.rate) for _, one in measured])
-    # Of floats: matplotlib 3.11 asks `math.isfinite` of an array of one number, and numpy 2 warns of that.
+    # Lists: matplotlib 3.11 asks `math.isfinite` of an array of one number, of which numpy warns.
     yerr = [list(rates - lows), list(highs - rates)]
     panel.errorbar(xs, rates, yerr, lw=1.4, ms=6, elinewidth=1.3, capsize=3, zorder=4, **line)
 
