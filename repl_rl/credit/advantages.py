@@ -26,9 +26,9 @@ from operator import not_
 
 from repl_rl.base.plugins import load_named
 from repl_rl.config.sections import Baseline, GRPOConfig, Scale
-from repl_rl.credit.base import Credit, sizes_of, spread
+from repl_rl.credit.base import Credit, Run, refuse_other_lines, refuse_other_sizes, spread
 from repl_rl.errors import ConfigError
-from repl_rl.records import Reward, Scored, Trajectory
+from repl_rl.records import Attempt, Reward, Scored, Trajectory
 
 EPSILON = 1e-4
 """Added to the standard deviation, as GRPO implementations do (TRL's value)."""
@@ -76,6 +76,22 @@ def load_credit(config: GRPOConfig) -> Credit:
     return credit_class(config.credit)(config)
 
 
+def rolled_out(credit: Credit, attempts: Sequence[Attempt], run: Run) -> list[Scored]:
+    """What a credit rolls out for whole groups of attempts, a trajectory each, in their order.
+
+    Raises ConfigError, which names the class, where it returned others.
+    """
+    scored = credit.roll_out(attempts, run)
+    expected = [one.group_index for one in attempts]
+    groups = [one.trajectory.group_index if isinstance(one, Scored) else one for one in scored]
+    if groups != expected:
+        raise ConfigError(
+            f"{type(credit).__name__}.roll_out returned trajectories of the groups {groups} for "
+            f"attempts of {expected}; expected one for each, in their order"
+        )
+    return scored
+
+
 def advantage_rows(
     scored: Sequence[Scored], credit: Credit, *, scale_by: float | None = None
 ) -> list[list[float]]:
@@ -95,12 +111,19 @@ def advantage_rows(
 
 
 def weight_rows(scored: Sequence[Scored], credit: Credit) -> list[list[float]]:
-    """Weights of every token, [B][T], by the `line_weights` of its line; 0 where injected."""
-    return [
-        spread(one.trajectory, row, before=1.0)
-        for siblings in _groups(scored)
-        for one, row in zip(siblings, credit.line_weights(siblings), strict=True)
-    ]
+    """Weights of every token, [B][T], by the `line_weights` of its line; 0 where injected.
+
+    Raises ConfigError, which names the class, unless there is one a line.
+    """
+    rows: list[list[float]] = []
+    for siblings in _groups(scored):
+        weights_GL = credit.line_weights(siblings)
+        refuse_other_lines(weights_GL, siblings, f"{type(credit).__name__}.line_weights")
+        rows += [
+            spread(one.trajectory, weights_L, before=1.0)
+            for one, weights_L in zip(siblings, weights_GL, strict=True)
+        ]
+    return rows
 
 
 def dead_groups(scored: Sequence[Scored], credit: Credit) -> set[int]:
@@ -145,11 +168,7 @@ def _groups(scored: Sequence[Scored]) -> Iterator[list[Scored]]:
 def _check(rows: Sequence[Sequence[float]], siblings: Sequence[Scored], name: str) -> None:
     """ConfigError, which names the class of a credit, unless its rows fit the siblings."""
     expected = [len(one.trajectory.completion_ids) for one in siblings]
-    if (sizes := sizes_of(rows)) != expected:
-        raise ConfigError(
-            f"{name} returned {sizes} advantages for siblings of {expected} tokens; expected a row "
-            f"for each, with one number for each of its completion_ids"
-        )
+    refuse_other_sizes(rows, expected, f"{name}.advantages", "token")
     for row, one in zip(rows, siblings, strict=True):
         is_number = [isinstance(value, int | float) and math.isfinite(value) for value in row]
         if odd := [*compress(row, map(not_, is_number))]:

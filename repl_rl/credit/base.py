@@ -123,12 +123,7 @@ class Credit:
         credit belongs to lines. `scale` is what outcomes are divided by.
         """
         rows = self.line_advantages(siblings, scale)
-        expected = [len(one.trajectory.lines) for one in siblings]
-        if (sizes := sizes_of(rows)) != expected:
-            raise ConfigError(
-                f"{type(self).__name__}.line_advantages returned {sizes} numbers for siblings of "
-                f"{expected} lines; expected a row for each, with one number a line"
-            )
+        refuse_other_lines(rows, siblings, f"{type(self).__name__}.line_advantages")
         before_G = [0.0] * len(rows)
         if any(one.trajectory.num_before_lines for one in siblings):
             before_G = self.outcome_advantages(siblings, scale)
@@ -142,7 +137,10 @@ class Credit:
         shared_G = self.outcome_advantages(siblings, scale)
         rows = [[0.0] * len(one.reward.line_rewards) for one in siblings]
         known = [at for at, one in enumerate(siblings) if one.reward.outcome_reward is not None]
-        credit_GL = self.line_credit([siblings[at].reward.line_rewards for at in known])
+        lines_GL = [siblings[at].reward.line_rewards for at in known]
+        credit_GL = self.line_credit(lines_GL)
+        by = f"{type(self).__name__}.line_credit"
+        refuse_other_sizes(credit_GL, [len(lines) for lines in lines_GL], by, "line")
         for at, credit_L in zip(known, credit_GL, strict=True):
             weight = self.config.line_credit_weight
             rows[at] = [shared_G[at] + weight * value for value in credit_L]
@@ -177,10 +175,20 @@ def spread(trajectory: Trajectory, values_L: Sequence[float], *, before: float) 
     return values_T
 
 
-def sizes_of(rows: object) -> list[object]:
-    """The length of each row of somebody's; what is no list stands there as it is."""
+def refuse_other_lines(rows: object, siblings: Sequence[Scored], by: str) -> None:
+    """Raise ConfigError where the method `by` returned other than a number a line, (G, L)."""
+    refuse_other_sizes(rows, [len(one.trajectory.lines) for one in siblings], by, "line")
+
+
+def refuse_other_sizes(rows: object, expected: Sequence[int], by: str, unit: str) -> None:
+    """Raise ConfigError where the method `by` returned other than a number a unit of siblings."""
     lists = rows if isinstance(rows, list | tuple) else [rows]
-    return [len(row) if isinstance(row, list | tuple) else row for row in lists]
+    sizes = [len(row) if isinstance(row, list | tuple) else row for row in lists]
+    if sizes != expected:
+        raise ConfigError(
+            f"{by} returned {sizes} numbers for siblings of {expected} {unit}s; expected a row for "
+            f"each, with one number a {unit}"
+        )
 
 
 def outcomes_of(siblings: Sequence[Scored]) -> list[float]:

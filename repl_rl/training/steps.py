@@ -22,7 +22,7 @@ from transformers import TrainerCallback
 
 from repl_rl.base.concurrency import derive_seed
 from repl_rl.config.sections import Settings
-from repl_rl.credit.advantages import dead_groups, distinct
+from repl_rl.credit.advantages import dead_groups, distinct, rolled_out
 from repl_rl.credit.base import Credit
 from repl_rl.errors import ConfigError
 from repl_rl.progress import Progress, Update, ignore
@@ -221,7 +221,7 @@ class Training:
         try:
             own = self.runtime.interrupts.stoppable(
                 lambda: self._roll_again(
-                    self.credit.roll_out(attempts, run), numbers, policy_version
+                    rolled_out(self.credit, attempts, run), numbers, policy_version
                 )
             )
             self._scored = self.runtime.ranks.gather_first(made if own is None else distinct(own))

@@ -14,7 +14,13 @@ import pytest
 import repl_rl as rr
 from documents import ROOT, programs
 from repl_rl.config.sections import GRPOConfig
-from repl_rl.credit.advantages import advantage_rows, credit_class, load_credit
+from repl_rl.credit.advantages import (
+    advantage_rows,
+    credit_class,
+    load_credit,
+    rolled_out,
+    weight_rows,
+)
 from repl_rl.credit.base import Outcome
 from repl_rl.errors import ConfigError
 from repl_rl.records import Attempt, OutcomeKind, Scored, Trajectory
@@ -51,8 +57,8 @@ def test_its_tokens_are_taken_as_they_are(two: list[Scored]) -> None:
         *(
             (
                 rows,
-                f"Given returned {found} advantages for siblings of [8, 2] tokens; expected a row "
-                f"for each, with one number for each of its completion_ids",
+                f"Given.advantages returned {found} numbers for siblings of [8, 2] tokens; "
+                f"expected a row for each, with one number a token",
             )
             for rows, found in (
                 ([[0.0] * 8], "[8]"),
@@ -91,6 +97,42 @@ def test_lines_that_are_not_the_siblings_are_refused(two: list[Scored]) -> None:
         match=r"Short.line_advantages returned \[1, 1\] numbers for siblings of \[2, 1\] lines",
     ):
         advantage_rows(two, Short(GRPOConfig()))
+
+
+@pytest.mark.parametrize(
+    ("method", "rows", "sizes"),
+    [
+        ("line_credit", [[0.0, 0.0]], "[2]"),
+        ("line_credit", None, "[None]"),
+        ("line_weights", [[1.0, 1.0], []], "[2, 0]"),
+    ],
+)
+def test_credit_and_weights_of_lines_that_are_not_the_siblings_are_refused(
+    method: str, rows: Any, sizes: str, two: list[Scored]
+) -> None:
+    odd = type("Odd", (rr.Credit,), {method: lambda credit, given: rows})(GRPOConfig())
+    with pytest.raises(ConfigError) as refused:
+        (advantage_rows if method == "line_credit" else weight_rows)(two, odd)
+    assert str(refused.value) == (
+        f"Odd.{method} returned {sizes} numbers for siblings of [2, 1] lines; expected a row for "
+        f"each, with one number a line"
+    )
+
+
+def test_trajectories_that_are_not_the_attempts_are_refused(two: list[Scored]) -> None:
+    class First(rr.Credit):
+        def roll_out(self, attempts: Sequence[Attempt], run: Any) -> list[Scored]:
+            return run(attempts)[:1]
+
+    sums = rr.Problem(id="sum", statement="What is 1 + 1?")
+    attempts = [Attempt(problem=sums, group_index=0, sibling_index=k, seed=k) for k in range(2)]
+    assert rolled_out(rr.Credit(GRPOConfig()), attempts, lambda attempts, more=None: two) == two
+    with pytest.raises(ConfigError) as refused:
+        rolled_out(First(GRPOConfig()), attempts, lambda attempts, more=None: two)
+    assert str(refused.value) == (
+        "First.roll_out returned trajectories of the groups [0] for attempts of [0, 0]; expected "
+        "one for each, in their order"
+    )
 
 
 def test_a_credit_is_found_by_its_name_or_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
