@@ -204,7 +204,7 @@ def code_options(plan: TaskPlan, files: Sequence[Path]) -> list[str]:
     A run does not keep where they lay: its files may come from anybody.
     """
     config, sampling = plan.config, plan.sampling
-    named = (config.task.name, config.transcript, config.reward.function)
+    named = (config.task.name, config.transcript, config.reward.function, config.grpo.credit)
     has_code = any(":" in name for name in (*named, sampling.sampler, sampling.engine))
     if not (has_code or is_file(config.task.name)):
         return []

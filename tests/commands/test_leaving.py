@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from repl_rl.commands.options import code_options
 from repl_rl.commands.train import commands, left_by, next_after, next_after_end
+from repl_rl.config.resolve import resolve
+from repl_rl.rollout.plan import make_plan
 
 
 @pytest.fixture
@@ -66,6 +70,20 @@ def test_commands_find_the_modules_that_the_run_has_found(run: Path) -> None:
         "  repl-rl show runs/a --worst\n"
         "  repl-rl train --config own.toml --resume runs/a"
     )
+
+
+@pytest.mark.parametrize("setting", ["grpo.credit", "sampling.engine"])
+def test_a_module_that_a_setting_names_is_found_again_by_the_same_config(
+    setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    there = tmp_path / "elsewhere" / "own.toml"
+    plan = make_plan(resolve(overrides=["grpo.credit=outcome"]))
+    assert code_options(plan, [there]) == []
+    section, name = setting.split(".")
+    own = replace(getattr(plan.config, section), **{name: "mine:Own"})
+    named = replace(plan, config=replace(plan.config, **{section: own}))
+    assert code_options(named, [there]) == ["--config", str(there)]
 
 
 def test_a_command_is_quoted_and_fits_a_terminal() -> None:
