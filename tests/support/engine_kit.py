@@ -56,7 +56,7 @@ def attend(kind: str) -> Mapping[str, Any]:
 
 
 def scorer(model: Any) -> Any:
-    """Scorer that `models.logprobs` takes of a loaded model: it computes in its own weights."""
+    """Scorer that `models.loading.logprobs` takes: the model computes in its own weights."""
     return SimpleNamespace(model=model, precision=Precision(), forbidden_ids=frozenset())
 
 

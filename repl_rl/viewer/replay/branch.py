@@ -172,7 +172,7 @@ def _printed_same(line: LiveLine) -> bool:
     return line.recorded is not None and not difference(line.recorded.outcome, line.outcome)
 
 
-Progress = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 """Gets (how many continuations are scored, of how many)."""
 
 
@@ -210,7 +210,7 @@ class Referee:
         index: int,
         *,
         num_branches: int,
-        on_progress: Progress = lambda done, total: None,
+        on_progress: OnProgress = lambda done, total: None,
     ) -> Worth:
         """Estimate the worth of a line by `num_branches` continuations of each state around it.
 

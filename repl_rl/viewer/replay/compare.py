@@ -4,7 +4,7 @@
     recorded Judgement, Judgement made again -> Change
 
 Pure. Knows outcomes, rewards and how outputs are cut. Does not know kernels, nor which lines may
-differ by themselves: `rollout.volatile` knows that.
+differ by themselves: `rollout.prefixes` knows that.
 """
 
 from __future__ import annotations

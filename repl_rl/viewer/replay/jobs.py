@@ -24,6 +24,7 @@ from repl_rl.base.concurrency import run_all
 from repl_rl.base.terminal import one_row, signed
 from repl_rl.errors import ConfigError
 from repl_rl.progress import Update
+from repl_rl.rollout.env import Env
 from repl_rl.rollout.plan import make_task_plan
 from repl_rl.rollout.scoring import Scorer, open_scorer
 from repl_rl.runs.folder import RunPart, files, part_of
@@ -390,24 +391,23 @@ async def _walk(
     if request.model is not None:
         request.say(f"reading the model {request.model} ...")  # the stepper's screen comes after it
     async with (
-        pool_of(scene) as pool,
-        open_scorer(plan) as scorer,
+        Env(plan, scene.fmt, kernels=pool_of(scene)) as env,
         _policy(request, scene) as policy,
     ):
         score = referee = None
         if policy is not None:
             score = policy.score
-            referee = policy.referee(plan, scene, kernels=pool, scorer=scorer)
+            referee = policy.referee(plan, scene, kernels=env.kernels, scorer=env.scorer)
         stepper = Stepper(
             matches,
             scene=scene,
-            kernels=pool,
+            kernels=env.kernels,
             annotate=lambda stored: next(annotate([stored], scene.config.grpo, score=score)),
-            scorer=scorer,
+            scorer=env.scorer,
             policy=policy,
             referee=referee,
-            notes=[*notes, *other_walls(scene.origin, str(pool.walls))],
-            isolation=str(pool.walls),
+            notes=[*notes, *other_walls(scene.origin, str(env.walls))],
+            isolation=str(env.walls),
         )
         await stepper.run_async(mouse=False)
         return stepper.return_code or 0

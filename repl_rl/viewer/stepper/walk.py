@@ -23,7 +23,7 @@ from repl_rl.runs.folder import make_origin
 from repl_rl.runs.trajectory_file import append
 from repl_rl.transcript.tokens import Decode
 from repl_rl.viewer.replay.annotated import Annotated
-from repl_rl.viewer.replay.branch import LinePolicy, Progress, Referee, as_trajectory
+from repl_rl.viewer.replay.branch import LinePolicy, OnProgress, Referee, as_trajectory
 from repl_rl.viewer.replay.compare import OutcomeDifference
 from repl_rl.viewer.replay.execute import compare, reasons
 from repl_rl.viewer.replay.live import NO_KERNEL, Live, LiveLine, Variable
@@ -133,7 +133,7 @@ NO_POLICY = "no policy is here: start with --model PATH"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BranchWorth:
+class BranchRewards:
     """Rewards of a branch, as scored here."""
 
     line_rewards: tuple[float, ...]  # [L]
@@ -154,7 +154,7 @@ class Walk:
         self.item = item
         self.scene = scene
         self.live = Live(item.ledger.scored, scene, kernels)
-        self.worth: BranchWorth | None = None
+        self.worth: BranchRewards | None = None
         """None where there is no branch or no scorer."""
         self._scorer = scorer
         self._sampled: Sampled | None = None
@@ -301,7 +301,7 @@ class Walk:
         return "nothing has run yet; n runs line 1" if self.at_hand is None else None
 
     async def judge(
-        self, referee: Referee | None, *, num_branches: int, on_progress: Progress
+        self, referee: Referee | None, *, num_branches: int, on_progress: OnProgress
     ) -> str | None:
         """Estimate the worth of the line at hand by other continuations of the states around it."""
         if referee is None or self.at_hand is None:
@@ -374,9 +374,9 @@ class Walk:
         trajectory = await self._trajectory()
         if self.sampled is not None or self.live.is_over:
             scored = await self._scorer.score(trajectory, self.live.scored.problem)
-            self.worth = BranchWorth(line_rewards=scored.reward.line_rewards, scored=scored)
+            self.worth = BranchRewards(line_rewards=scored.reward.line_rewards, scored=scored)
         else:
-            self.worth = BranchWorth(
+            self.worth = BranchRewards(
                 line_rewards=self._scorer.line_rewards(trajectory), scored=None
             )
 
