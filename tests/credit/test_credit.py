@@ -122,7 +122,8 @@ def test_credit_and_weights_of_lines_that_are_not_the_siblings_are_refused(
 def test_trajectories_that_are_not_the_attempts_are_refused(two: list[Scored]) -> None:
     class First(rr.Credit):
         def roll_out(self, attempts: Sequence[Attempt], run: Any) -> list[Scored]:
-            return run(attempts)[:1]
+            scored: list[Scored] = run(attempts)
+            return scored[:1]
 
     sums = rr.Problem(id="sum", statement="What is 1 + 1?")
     attempts = [Attempt(problem=sums, group_index=0, sibling_index=k, seed=k) for k in range(2)]
