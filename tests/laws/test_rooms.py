@@ -154,6 +154,38 @@ def test_no_folder_holds_more_than_fourteen_modules() -> None:
     } == {}
 
 
+def test_a_module_of_few_lines_has_several_users_or_is_a_way_in() -> None:
+    """What one neighbour alone imports stands in that neighbour, unless it is a screen long."""
+    ways_in = {"repl_sandbox.pool", "repl_rl.types", "repl_rl.seeds", *ALIASES}
+    users = Counter(imported for _, imported in edges())
+    small = {
+        name
+        for name, path in known_modules().items()
+        if path.read_text().count("\n") < 60 and path.stem not in ("__init__", "__main__")
+    }
+    alone = {name for name in small - ways_in if users[name] <= 1}
+    assert {name for name in alone if not name.startswith("repl_rl.commands.")} == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "most"),
+    [
+        (r"lemmas?", 3),
+        (r"credit\.trees|branching", 6),
+        (r"thoughts?|THOUGHT", 8),
+    ],
+)
+def test_what_few_need_is_known_to_few(words: str, most: int) -> None:
+    """A feature stands in one place: so many files outside `tasks` and its own name it."""
+    known = {
+        str(path.relative_to(ROOT))
+        for path in modules()
+        if re.search(rf"\b({words})\b", path.read_text())
+    }
+    own = ("repl_rl/tasks/", "repl_rl/credit/trees.py")
+    assert len(others := {name for name in known if not name.startswith(own)}) <= most, others
+
+
 def importers_of(module: str) -> set[str]:
     """Files that import `module` or something in it."""
     return {
