@@ -14,6 +14,8 @@ first used, and none of them loads torch but `train`.
 """
 
 import importlib
+import sys
+from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -112,12 +114,24 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = sorted(["__version__", *_HOME])  # `dir()` returns the same list
 
 
+def _former() -> Any:  # a module
+    return importlib.import_module(f"{__name__}.former")
+
+
+class _Finder:
+    """Finder of names that have moved, which Python asks where no file has the name."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        return _former().spec_of(fullname) if fullname.startswith(f"{__name__}.") else None
+
+
+sys.meta_path.append(_Finder())
+
+
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        former = importlib.import_module(f"{__name__}.former").NAMES
-        if name in former:  # what an AttributeError says is lost in `from repl_rl import ...`
-            raise ImportError(former[name])
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        unknown = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(_former().NAMES.get(name, unknown))
     value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
     globals()[name] = value
     return value

@@ -13,6 +13,9 @@ import re
 import warnings
 from collections.abc import Callable
 from importlib import import_module
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 NAMES = {
@@ -20,16 +23,42 @@ NAMES = {
     "see docs/rewards.md"
 }
 """Former names of the package -> what an error says of each."""
+_MODULES = {
+    "repl_rl.types": "repl_rl.records",
+    "repl_rl.seeds": "repl_rl.base.concurrency",
+    "repl_rl.show": "repl_rl.viewer.show",
+    "repl_rl.show.display": "repl_rl.viewer.show.display",
+}
+"""Former names of modules -> the module that holds their names."""
 
 
-def moved(former: str, *, to: str) -> Callable[[str], Any]:
+def spec_of(module: str) -> ModuleSpec | None:
+    """Return None for what never was a name here; ImportError for a name that is gone."""
+    if (name := module.removeprefix("repl_rl.")) in NAMES:  # `from repl_rl import Lemma`
+        raise ImportError(NAMES[name])
+    if module not in _MODULES:
+        return None
+    is_package = any(one.startswith(f"{module}.") for one in _MODULES)
+    return ModuleSpec(module, _Loader(), is_package=is_package)
+
+
+class _Loader(Loader):
+    """Loader of an empty module that answers for names which stand elsewhere."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        name = module.__name__
+        vars(module)["__getattr__"] = _moved(name, to=_MODULES[name])
+
+
+def _moved(former: str, *, to: str) -> Callable[[str], Any]:
     """Make the `__getattr__` of a module whose names stand in the module `to`, which it says."""
 
     def find(name: str) -> Any:  # Any: whatever has moved
         value = getattr(import_module(to), name)
-        text = f"{former}.{name} is {to}.{name}, and public names are imported from repl_rl"
-        # Python shows no `DeprecationWarning` of a module that is imported.
-        warnings.warn(text, FutureWarning, stacklevel=2)
+        if not name.startswith("__"):  # Python itself asks for these
+            text = f"{former}.{name} is {to}.{name}, and public names are imported from repl_rl"
+            # Python shows no `DeprecationWarning` of a module that is imported.
+            warnings.warn(text, FutureWarning, stacklevel=2)
         return value
 
     return find

@@ -62,10 +62,13 @@ def test_any_other_name_is_refused_as_python_does() -> None:
         repl_rl.trian  # noqa: B018
 
 
-@pytest.mark.parametrize("code", ["rr.Lemma", "from repl_rl import Lemma"])
-def test_a_name_that_is_gone_says_what_took_its_place(code: str) -> None:
-    with pytest.raises(ImportError, match=r"repl_rl\.Lemma is gone.*see docs/rewards\.md"):
+@pytest.mark.parametrize(
+    ("code", "error"), [("rr.Lemma", AttributeError), ("from repl_rl import Lemma", ImportError)]
+)
+def test_a_name_that_is_gone_says_what_took_its_place(code: str, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"repl_rl\.Lemma is gone.*see docs/rewards\.md"):
         exec(code)
+    assert not hasattr(rr, "Lemma")
 
 
 def loaded_by(code: str) -> set[str]:
@@ -226,6 +229,7 @@ def test_examples_import_public_names_alone() -> None:
         ("repl_rl.types", "Verdict", "repl_rl"),
         ("repl_rl.types", "Stem", "repl_rl.records"),
         ("repl_rl.seeds", "derive_seed", "repl_rl"),
+        ("repl_rl.show.display", "Screen", "repl_rl.viewer.show.display"),
     ],
 )
 def test_a_module_that_has_moved_says_where_its_names_are(

@@ -122,12 +122,21 @@ def open_streams() -> None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # as long as the process
 
 
+_FORMER_OPTIONS = {
+    ("replay", "--output"): "--rescore prints what changes: send that to a file by `> FILE`"
+}
+"""(Command, an option that it had) -> what to do."""
+
+
 def _with_hint(error: click.ClickException) -> click.ClickException:
     """Return the error; for an option that is a setting, one that says how to set it."""
     if named := re.match(r"No such command '([\w-]+)'", error.message):
         return _with_nearest(error, named[1])
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return error
+    former = _FORMER_OPTIONS.get((str(error.ctx.info_name), error.option_name))
+    if former is not None:
+        return click.UsageError(f"No such option {error.option_name!r}; {former}", ctx=error.ctx)
     if all(option.name != "overrides" for option in error.ctx.command.params):
         return error
     from repl_rl.config.describe import option_hint  # all settings, for this error alone

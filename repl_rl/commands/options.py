@@ -301,6 +301,7 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
     run = resume.newest_run(Path("runs"), to_resume=True) if path == Path() else path
     begun = resume.begun(run)
     saved = settings.read_config(run / "config.toml")
+    settings.refuse_removed(saved, options["overrides"])
     config = resolve({**options, "files": ()}, saved=saved)
     plan = make_plan(config, to_train=True)
     for key, was, now in settings.differences(settings.resolve(saved=saved), config):

@@ -11,6 +11,7 @@ import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -58,6 +59,7 @@ def resolve(
     user = _named(_parse_toml(saved, "the config of these trajectories"))
     given = user_settings(files=files, overrides=overrides, flags=flags)
     _merge(user, given)
+    _rename_values(user, given)
     _drop_removed(user, given)
     _check(Config, user, "")
     # Runs from before there was `preset` leave it out as a person does.
@@ -92,27 +94,75 @@ _REMOVED: Mapping[str, tuple[Any, str]] = {
 to do in a few words, such as `leave it out: ...`."""
 
 
-def _drop_removed(user: dict[str, Any], given: dict[str, Any]) -> None:
-    """Take removed settings out of `user`, with a line on stderr for those in `given`.
+_FORMER_VALUES: Mapping[str, Mapping[str, str]] = {
+    "sampling.engine": {
+        "repl_rl.engines.kinds:HF": "hf",
+        "repl_rl.engines.kinds:VLLM": "vllm",
+        "repl_rl.engines.kinds:VLLMServer": "vllm-server",
+    },
+    "task.name": {"repl_rl.tasks.sympy_proofs.task:SympyProofs": "sympy-proofs"},
+}
+"""Values that stand for others, by the full name of their setting."""
 
-    Raises ConfigError for one that is not at its default: it asked for something else.
+
+def _rename_values(user: dict[str, Any], given: dict[str, Any]) -> None:
+    """Replace a former value by its present one, with a line on stderr for those in `given`."""
+    for name, values in _FORMER_VALUES.items():
+        section, key = name.split(".")
+        former = _at(user, name)
+        if isinstance(former, str) and former in values:
+            user[section][key] = values[former]
+            if _at(given, name) is not None:
+                _say(f"{name} = {toml_value(former)} is {toml_value(values[former])}; write that")
+
+
+def _drop_removed(user: dict[str, Any], given: dict[str, Any]) -> None:
+    """Take removed settings out of `user`, with a line on stderr for those that somebody set.
+
+    Raises ConfigError for one in `given` that is not at its default: it asks for something else.
     """
     for name, (default, advice) in _REMOVED.items():
-        value = _pop(user, name)
-        if value is not None and value != default:
-            raise ConfigError(f"{name} = {value!r} is no setting any more; {advice}")
-        if _pop(given, name) is not None:
-            # Without handlers, as at the command line, a logger writes to stderr.
-            logging.getLogger("repl_rl").warning(
-                "repl-rl: %s = %s is ignored; %s", name, toml_value(default), advice
+        asked, value = _pop(given, name), _pop(user, name)
+        if asked is not None and asked != default:
+            raise ConfigError(f"{name} = {asked!r} is no setting any more; {advice}")
+        if asked is not None:
+            _say(f"{name} = {toml_value(default)} is ignored; {advice}")
+        elif value is not None and value != default:
+            _say(f"{name} = {toml_value(value)}, as stored, is no setting any more and is ignored")
+
+
+def refuse_removed(saved: str, overrides: Sequence[str]) -> None:
+    """ConfigError for a removed setting that a run was made with and `overrides` do not give up.
+
+    For a run that goes on as it began: without the setting its steps would be others.
+    """
+    stored, given = _parse_toml(saved, "the config of the run"), user_settings(overrides=overrides)
+    for name, (default, _) in _REMOVED.items():
+        value = _at(stored, name)
+        if value is not None and value != default and _at(given, name) is None:
+            raise ConfigError(
+                f"the run was made with {name} = {toml_value(value)}, which is no setting any "
+                f"more; to go on without it: --set {name}={toml_value(default)}"
             )
 
 
-def _pop(values: Any, name: str) -> Any:  # a setting's
-    *sections, key = name.split(".")
-    for section in sections:
-        values = values.get(section) if isinstance(values, dict) else None
-    return values.pop(key, None) if isinstance(values, dict) else None
+@cache
+def _say(text: str) -> None:
+    """Write a line to stderr, once: a command resolves the config of a run more than once."""
+    # Without handlers, as at the command line, a logger writes to stderr.
+    logging.getLogger("repl_rl").warning("repl-rl: %s", text)
+
+
+def _at(values: Any, name: str) -> Any:  # a setting's value, None where it is not set
+    for key in name.split("."):
+        values = values.get(key) if isinstance(values, dict) else None
+    return values
+
+
+def _pop(values: Any, name: str) -> Any:  # likewise, and takes it out
+    section, _, key = name.rpartition(".")
+    parent = _at(values, section)
+    return parent.pop(key, None) if isinstance(parent, dict) else None
 
 
 def user_settings(

@@ -248,6 +248,10 @@ def test_an_unknown_command_is_bad_usage(call: Call) -> None:
     [
         (("train", "--lora", "16"), "No such option '--lora'; use --set lora.rank=16"),
         (("train", "--steps", "2"), "No such option '--steps'; use --set grpo.steps=2"),
+        (
+            ("replay", "R", "--rescore", "--output", "a.jsonl"),
+            "No such option '--output'; --rescore prints what changes: send that to a file by",
+        ),
         (("warmstart", "--lr"), "No such option '--lr'; use --set grpo.learning_rate=VALUE"),
         (("train", "--epsilon", "1"), "use grpo.epsilon_low and grpo.epsilon_high"),
         (("train", "--max-tokens", "64"), "use --set sampling.max_tokens=64"),

@@ -15,7 +15,7 @@ from repl_rl.config import Config
 from repl_rl.config import resolve as settings_module
 from repl_rl.config.describe import find, settings
 from repl_rl.config.foreign_words import SAYINGS
-from repl_rl.config.resolve import num_changed, resolve, to_toml
+from repl_rl.config.resolve import num_changed, refuse_removed, resolve, to_toml
 from repl_rl.config.sections import GRPOConfig, RewardConfig, SandboxConfig
 from repl_rl.errors import ConfigError
 from repl_rl.records import OutcomeKind, VerdictKind
@@ -404,7 +404,8 @@ def test_a_saved_config_names_every_key() -> None:
 
 @pytest.fixture
 def removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two settings that nothing reads, one of them in a table."""
+    """Two settings that nothing reads, one of them in a table; what is said once is not yet."""
+    settings_module._say.cache_clear()
     table = {
         "sampling.haste": (False, "leave it out: no line is hasty"),
         "reward.line.haste": (0.3, "leave it out: haste pays nothing"),
@@ -435,13 +436,12 @@ def test_the_default_of_a_removed_setting_in_a_stored_config_is_no_news(
 
 
 @pytest.mark.usefixtures("removed")
-@pytest.mark.parametrize("layer", ["saved", "files", "overrides"])
+@pytest.mark.parametrize("layer", ["files", "overrides"])
 def test_a_removed_setting_with_another_value_is_refused_with_what_to_do(
     tmp_path: Path, layer: str
 ) -> None:
     text = "sampling.haste = true\n"
     layers: dict[str, Any] = {
-        "saved": text,
         "files": [write(tmp_path / "a.toml", text)],
         "overrides": [text.strip().replace(" ", "")],
     }
@@ -450,6 +450,60 @@ def test_a_removed_setting_with_another_value_is_refused_with_what_to_do(
     assert str(refused.value) == (
         "sampling.haste = True is no setting any more; leave it out: no line is hasty"
     )
+
+
+@pytest.mark.usefixtures("removed")
+def test_another_value_in_a_stored_config_is_ignored_with_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its reader cannot leave it out: rows of a run hold the config that they were made with."""
+    for _ in range(2):
+        assert resolve(saved="[sampling]\nhaste = true\n") == resolve()
+    assert capsys.readouterr().err == (
+        "repl-rl: sampling.haste = true, as stored, is no setting any more and is ignored\n"
+    )
+
+
+@pytest.mark.usefixtures("removed")
+def test_a_run_that_goes_on_gives_up_what_was_removed_in_so_many_words() -> None:
+    stored = "[sampling]\nhaste = true\n[reward.line]\nhaste = 0.3\n"
+    with pytest.raises(ConfigError) as refused:
+        refuse_removed(stored, ["grpo.steps=3"])
+    assert str(refused.value) == (
+        "the run was made with sampling.haste = true, which is no setting any more; to go on "
+        "without it: --set sampling.haste=false"
+    )
+    refuse_removed(stored, ["grpo.steps=3", "sampling.haste=false"])
+
+
+FORMER_VALUES = [
+    ("sampling.engine", "repl_rl.engines.kinds:HF", "hf"),
+    ("sampling.engine", "repl_rl.engines.kinds:VLLM", "vllm"),
+    ("sampling.engine", "repl_rl.engines.kinds:VLLMServer", "vllm-server"),
+    ("task.name", "repl_rl.tasks.sympy_proofs.task:SympyProofs", "sympy-proofs"),
+]
+
+
+@pytest.mark.parametrize(("name", "former", "value"), FORMER_VALUES)
+def test_a_former_value_is_read_as_what_stands_for_it_which_is_said(
+    name: str, former: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings_module._say.cache_clear()
+    assert resolve(overrides=[f"{name}={former}"]) == resolve(overrides=[f"{name}={value}"])
+    assert capsys.readouterr().err == f'repl-rl: {name} = "{former}" is "{value}"; write that\n'
+
+
+@pytest.mark.parametrize(("name", "former", "value"), FORMER_VALUES)
+def test_a_former_value_in_a_stored_config_is_no_news(
+    name: str, former: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert resolve(saved=f'{name} = "{former}"') == resolve(overrides=[f"{name}={value}"])
+    assert capsys.readouterr().err == ""
+
+
+def test_a_task_that_is_given_by_its_former_name_alone_is_read() -> None:
+    former = "repl_rl.tasks.sympy_proofs.task:SympyProofs"
+    assert resolve(flags={"task": former}).task.name == "sympy-proofs"
 
 
 @pytest.mark.usefixtures("removed")
