@@ -246,7 +246,7 @@ def test_where_vllm_fits_on_a_gpu_hf_fits_in_its_place(files: ModelFiles) -> Non
     def taken(name: str, row_tokens: int) -> Memory:
         kind = engine_kind(name)
         held = precision(config, kind, device="cuda")
-        given = {"row_tokens": row_tokens, "is_training": True, "device": "cuda"}
+        given: dict[str, Any] = {"row_tokens": row_tokens, "is_training": True, "device": "cuda"}
         return measure(config, kind, files, held, **given)
 
     for row_tokens in (50, 128, 1000):
