@@ -101,7 +101,7 @@ def as_rows(model: Forward, inner: Any) -> Forward:
 
 
 def as_tree(model: Forward, inner: Any) -> Forward:
-    """Likewise, over the tree of its rows."""
+    """A forward over the tree of its rows, for TRL's head; see `as_rows`."""
 
     def forward(
         *,
@@ -125,7 +125,7 @@ def _scored(
     labels: torch.Tensor,  # (B, S)
     **inputs: Any,
 ) -> SimpleNamespace:
-    """What TRL's head gives of rows with these labels, (B, S - 1), by the states before them."""
+    """Scores of rows with these labels, (B, S - 1), by TRL's head on the states before them."""
     with _picked(inner.base_model, scored.before), _head_on_all():
         out = model(shift_labels=scored.ids[None], **inputs)
 
