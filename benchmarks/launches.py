@@ -1,26 +1,33 @@
-"""Count what a decoding step launches: `python benchmarks/launches.py`.
+"""Count what decoding steps and updates launch: `python benchmarks/launches.py`.
 
 Small random models of two layers and of three: the difference is a layer, what is left the rest.
 Ops that only look at a tensor in another way launch nothing, and do not count. Beside the step of
-fixed shape stands the forward of transformers over its own StaticCache, and an update's.
+fixed shape stands the forward of transformers over its own StaticCache. A micro-batch of the update
+goes forward and backward as padded rows, as a tree in one call, as on a GPU, and as a tree branch
+by branch, as on a CPU; `-` where a model takes no trees.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, Literal, NamedTuple
+from unittest.mock import patch
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, LlamaConfig, Qwen3Config
 from transformers.cache_utils import StaticCache
+from trl.trainer.utils import add_fused_lm_head
 
 from repl_rl.engines.hf.attention import register
 from repl_rl.engines.hf.fixed_step import NAME, FixedStep, Shape, StepCache, View, attend, in_view
 from repl_rl.engines.hf.steps import Shadow
 from repl_rl.models.policy import Policy
+from repl_rl.update import forward, token_tree
 
 SIZE: dict[str, Any] = {
     "vocab_size": 64,
@@ -55,6 +62,7 @@ class Op(NamedTuple):
     name: str
     shapes: tuple[tuple[int, ...], ...]
     """Of all tensors that go in."""
+    dtypes: tuple[torch.dtype, ...]
 
 
 class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped upstream
@@ -67,13 +75,14 @@ class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped u
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
         shapes = tuple(tuple(one.shape) for one in given)
+        dtypes = tuple(one.dtype for one in given)
         out = func(*args, **(kwargs or {}))
         made = [one for one in tree_leaves(out) if isinstance(one, torch.Tensor)]
         places = {one.untyped_storage().data_ptr() for one in given}
         is_view = made and all(one.untyped_storage().data_ptr() in places for one in made)
         is_written = func._schema.is_mutable
         if not (is_view and not is_written) and "empty" not in func.__name__:
-            self.ops.append(Op(str(func), shapes))
+            self.ops.append(Op(str(func), shapes, dtypes))
         return out
 
 
@@ -116,16 +125,52 @@ def of_static(make: Callable[[int], Any], layers: int) -> int:
     return count(forward)
 
 
-def of_update(make: Callable[[int], Any], layers: int) -> int:
-    """Ops of a padded forward and backward."""
+Form = Literal["rows", "at once", "by branch"]
+"""Padded rows, or a tree, by one call of attention a layer or by one for each branch."""
+
+
+def of_update(make: Callable[[int], Any], layers: int, *, form: Form, branches: int = 8) -> int:
+    """Ops of a micro-batch of as many siblings, forward and backward, head included.
+
+    Raises ValueError for a model that takes no trees, where it is asked for one.
+    """
     model = AutoModelForCausalLM.from_config(make(layers))
-    ids = torch.zeros(ROWS, 16, dtype=torch.long)
+    if form != "rows" and not forward.takes_trees(model):
+        raise ValueError(f"{model.config.model_type} takes no trees")
+    add_fused_lm_head(model, outputs=("log_probs", "entropy"))
+    ids = torch.tensor([[1, 2, 3, 4 + i, 5, 6 + i] for i in range(branches)])
+    inputs = {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "labels": ids.masked_fill(torch.arange(ids.shape[1]) < 3, token_tree.IGNORED),
+    }
+    make_forward = forward.as_rows if form == "rows" else forward.as_tree
 
     def update() -> None:
-        model(input_ids=ids).logits.float().log_softmax(-1).sum().backward()
+        make_forward(model, model)(**inputs, fused_lm_head=True).log_probs.sum().backward()
 
-    update()
-    return count(update)
+    at_once = {"cpu"} if form == "at once" else set()
+    with host_unseen(), patch.object(token_tree, "AT_ONCE", at_once):
+        return count(update)
+
+
+@contextmanager
+def host_unseen() -> Iterator[None]:
+    """Count nothing within the block of what is found on the host before a forward."""
+    places = [(forward, "grow"), (forward, "labels_of_rows"), (forward, "parts_by_length"),
+              (token_tree.Branches, "dense_mask")]  # fmt: skip
+    with ExitStack() as stack:
+        for owner, name in places:
+            stack.enter_context(patch.object(owner, name, _unseen(getattr(owner, name))))
+        yield
+
+
+def _unseen(work: Callable[..., Any]) -> Callable[..., Any]:
+    def done(*args: Any, **kwargs: Any) -> Any:
+        with _disable_current_modes():
+            return work(*args, **kwargs)
+
+    return done
 
 
 def layer_and_rest(of: Callable[[Callable[[int], Any], int], int], name: str) -> tuple[int, int]:
@@ -134,14 +179,30 @@ def layer_and_rest(of: Callable[[Callable[[int], Any], int], int], name: str) ->
     return three - two, two - 2 * (three - two)
 
 
+COLUMNS_OF_TABLE: dict[str, Callable[[Callable[[int], Any], int], int]] = {
+    "step of fixed shape": of_step,
+    "StaticCache": of_static,
+    "padded rows": partial(of_update, form="rows"),
+    "tree at once": partial(of_update, form="at once"),
+    "tree by branch": partial(of_update, form="by branch"),
+}
+
+
+def cell(of: Callable[[Callable[[int], Any], int], int], name: str) -> str:
+    """Ops of a layer and besides, as `a + b`."""
+    try:
+        layer, rest = layer_and_rest(of, name)
+    except ValueError:
+        return "-"
+    return f"{layer} + {rest}"
+
+
 def main() -> None:
     argparse.ArgumentParser(description=__doc__).parse_args()
-    print(f"{'model':8}{'step of fixed shape':>22}{'StaticCache':>16}{'update':>16}")
+    print(f"{'model':8}" + "".join(f"{title:>21}" for title in COLUMNS_OF_TABLE))
     for name in CONFIGS:
-        cells = (f"{a} + {b}" for a, b in (layer_and_rest(of, name) for of in
-                 (of_step, of_static, of_update)))  # fmt: skip
-        first, *others = cells
-        print(f"{name:8}{first:>22}" + "".join(f"{one:>16}" for one in others), flush=True)
+        cells = (f"{cell(of, name):>21}" for of in COLUMNS_OF_TABLE.values())
+        print(f"{name:8}" + "".join(cells), flush=True)
 
 
 if __name__ == "__main__":

@@ -290,6 +290,10 @@ class EngineKind:
     def prepare(self) -> None:
         """Do what precedes the import of torch; ConfigError if the engine is not installed."""
 
+    def kept_tokens(self, num_rows: int, row_tokens: int) -> int:
+        """Tokens that it has memory for, for the keys and values of so many full trajectories."""
+        return num_rows * row_tokens
+
     def about(self, config: Config) -> str:
         """A few words about it for the person who runs it."""
         return f"{config.sampling.max_in_flight} trajectories at once"

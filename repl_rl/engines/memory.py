@@ -133,9 +133,9 @@ def measure(
     """
     num, keys = num_parameters(files.config), 0
     if engine.holds_keys:
-        num_rows = settings.sampling.max_in_flight
+        num_tokens = engine.kept_tokens(settings.sampling.max_in_flight, row_tokens)
         dtype = keys_in(types.sampling, device) if engine.shares_weights else types.sampling
-        keys = cache_bytes(files, num_rows=num_rows, row_tokens=row_tokens, dtype=dtype)
+        keys = cache_bytes(files, num_tokens=num_tokens, dtype=dtype)
     # See `CastWeights` and, on a GPU, `Shadow`.
     is_cast = types.sampling is not types.weights or device == "cuda"
     if engine.holds_weights or (engine.shares_weights and is_cast):

@@ -370,13 +370,12 @@ def usable_context(loaded: ModelFiles, *, row_tokens: int) -> int:
     return min(window, loaded.context_tokens)
 
 
-def cache_bytes(loaded: ModelFiles, *, num_rows: int, row_tokens: int, dtype: torch.dtype) -> int:
-    """Bytes of keys and values of `num_rows` sequences of `row_tokens` at most, in `dtype`."""
+def cache_bytes(loaded: ModelFiles, *, num_tokens: int, dtype: torch.dtype) -> int:
+    """Bytes of keys and values of `num_tokens`, in `dtype`."""
     config = loaded.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    per_token = 2 * config.num_hidden_layers * heads * head_dim * dtype.itemsize
-    return int(per_token * num_rows * min(row_tokens, loaded.context_tokens))
+    return int(2 * config.num_hidden_layers * heads * head_dim * dtype.itemsize * num_tokens)
 
 
 def rows_that_fit(loaded: LoadedModel, *, most: int, row_tokens: int) -> int:
@@ -403,7 +402,8 @@ def check_memory(loaded: LoadedModel, *, num_rows: int, row_tokens: int) -> None
 
 def _needed_bytes(loaded: LoadedModel, *, num_rows: int, row_tokens: int) -> int:
     dtype = keys_in(loaded.precision.sampling, loaded.model.device.type)
-    return cache_bytes(loaded, num_rows=num_rows, row_tokens=row_tokens, dtype=dtype) * 3 // 2
+    num_tokens = num_rows * min(row_tokens, loaded.context_tokens)
+    return cache_bytes(loaded, num_tokens=num_tokens, dtype=dtype) * 3 // 2
 
 
 def free_bytes(device: torch.device) -> int:

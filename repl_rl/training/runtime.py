@@ -347,14 +347,15 @@ def _about_engine(
     plan: Plan, loaded: loading.LoadedModel, opened: Engine, *, row_tokens: int
 ) -> str:
     """The engine in a few words, with the memory that it will take for keys and values."""
-    kind, num_rows = plan.engine, plan.sampling.max_in_flight
+    kind = plan.engine
     about = f"{plan.about_engine}: {kind.about(plan.config)}"
     if not kind.holds_keys:
         return about
     dtype = loaded.precision.sampling
     if kind.shares_weights:
         dtype = keys_in(dtype, loaded.model.device.type)
-    size = loading.cache_bytes(loaded, num_rows=num_rows, row_tokens=row_tokens, dtype=dtype)
+    num_tokens = kind.kept_tokens(plan.sampling.max_in_flight, row_tokens)
+    size = loading.cache_bytes(loaded, num_tokens=num_tokens, dtype=dtype)
     details = opened.about if isinstance(opened, SelfDescribing) else ""
     more = f"; {details}" if details else ""
     return f"{about}, keys and values up to {size / 2**20:,.0f} MiB{more}"

@@ -22,7 +22,7 @@ from torch.nn.functional import pad
 
 from repl_rl.engines.memory import TORCH_TILE_WIDTH
 from repl_rl.models.loading import sees_all
-from repl_rl.update.token_tree import IGNORED, TokenTree, grow, in_use
+from repl_rl.update.token_tree import IGNORED, Labels, TokenTree, grow, in_use, labels_of_rows
 
 # B rows, S = P + T tokens of each, prompts padded on the left, completions on the right
 
@@ -55,7 +55,7 @@ def in_parts(
     width = sampled.shape[1]
     num_prompt = input_ids.shape[1] - width
     order, parts = [], []
-    for rows, start, stop in _parts(attention_mask, num_prompt, num_parts, batch_size):
+    for rows, start, stop in parts_by_length(attention_mask, num_prompt, num_parts, batch_size):
         seen, kept = attention_mask[rows, start:stop], stop - num_prompt
         placed = partial(model, position_ids=(seen.cumsum(dim=1) - 1).clamp(min=0))
         forward = on_sampled(placed, sampled[rows, :kept])
@@ -71,26 +71,37 @@ def in_parts(
     )
 
 
-def _parts(
+def parts_by_length(
     mask: torch.Tensor, num_prompt: int, num_parts: int, batch_size: int | None
-) -> Iterator[tuple[torch.Tensor, int, int]]:
+) -> list[tuple[torch.Tensor, int, int]]:
     """(rows, start, stop): `[rows, start:stop]` is forwarded together."""
     size = min(len(mask), batch_size or len(mask))
     if num_parts == 1:
-        for rows in torch.split(torch.arange(len(mask), device=mask.device), size):
-            yield rows, 0, mask.shape[1]
-        return
-    order = mask.sum(dim=1).argsort()
-    for rows in torch.split(order, -(-size // num_parts)):
+        rows = torch.arange(len(mask), device=mask.device)
+        return [(part, 0, mask.shape[1]) for part in torch.split(rows, size)]
+    device, mask = mask.device, mask.cpu()  # each look at a GPU's tensor waits for it
+    parts = []
+    for rows in torch.split(mask.sum(dim=1).argsort(), -(-size // num_parts)):
         used = mask[rows].any(dim=0).nonzero()
-        yield rows, int(used[0]), max(int(used[-1]) + 1, num_prompt + 1)
+        stop = max(int(used[-1]) + 1, num_prompt + 1)
+        parts.append((rows.to(device, non_blocking=True), int(used[0]), stop))
+    return parts
+
+
+def as_rows(model: Forward, inner: Any) -> Forward:
+    """A forward for TRL's head, which gets the tokens that a label follows, and no others.
+
+    `inner`: the model inside of `model`. Everything else is what `model` does.
+    """
+
+    def forward(*, labels: torch.Tensor, **inputs: Any) -> SimpleNamespace:
+        return _scored(model, inner, labels_of_rows(labels), labels, **inputs)
+
+    return forward
 
 
 def as_tree(model: Forward, inner: Any) -> Forward:
-    """A forward over the tree of its rows, for TRL's head; `inner`: the model inside of `model`.
-
-    The head gets the tokens that a label follows. Everything else is what `model` does.
-    """
+    """A forward over the tree of its rows, for TRL's head; see `as_rows`."""
 
     def forward(
         *,
@@ -101,20 +112,51 @@ def as_tree(model: Forward, inner: Any) -> Forward:
         **rest: Any,
     ) -> SimpleNamespace:
         tree = grow(input_ids, attention_mask, labels)
-        with in_use(inner), _picked(inner.base_model, tree.before):
-            out = model(**_inputs(tree), shift_labels=tree.labels[None], **rest)
-
-        def spread(scores: torch.Tensor | None) -> torch.Tensor | None:
-            """(B, S - 1): TRL's head scores what follows each token."""
-            shape = tuple(labels.shape)
-            return None if scores is None else tree.spread(scores[0], shape)[:, 1:]
-
-        return SimpleNamespace(
-            **{name: spread(getattr(out, name)) for name in ("log_probs", "entropy", "is_top1")},
-            label_mask=labels[:, 1:] != IGNORED,
-        )
+        with in_use(inner):
+            return _scored(model, inner, tree.labels, labels, **_inputs(tree), **rest)
 
     return forward
+
+
+def _scored(
+    model: Forward,
+    inner: Any,
+    scored: Labels,
+    labels: torch.Tensor,  # (B, S)
+    **inputs: Any,
+) -> SimpleNamespace:
+    """Scores of rows with these labels, (B, S - 1), by TRL's head on the states before them."""
+    with _picked(inner.base_model, scored.before), _head_on_all():
+        out = model(shift_labels=scored.ids[None], **inputs)
+
+    def spread(scores: torch.Tensor | None) -> torch.Tensor | None:
+        """(B, S - 1): TRL's head scores what follows each token."""
+        shape = tuple(labels.shape)
+        return None if scores is None else scored.spread(scores[0], shape)[:, 1:]
+
+    return SimpleNamespace(
+        **{name: spread(getattr(out, name)) for name in ("log_probs", "entropy", "is_top1")},
+        label_mask=labels[:, 1:] != IGNORED,
+        aux_loss=out.aux_loss,
+    )
+
+
+@contextmanager
+def _head_on_all() -> Iterator[None]:
+    """Let TRL's head score all tokens that it gets, in small tiles on a CPU.
+
+    On a GPU it would look for those that have a label, and wait for each look. Without Triton it
+    makes copies of each tile.
+    """
+    heads: Any = trl.trainer.utils
+    uses_triton, width = heads._use_triton, heads._CHUNKED_LOGPROB_CHUNK_SIZE
+    heads._use_triton = lambda _: False
+    if not torch.cuda.is_available():
+        heads._CHUNKED_LOGPROB_CHUNK_SIZE = TORCH_TILE_WIDTH
+    try:
+        yield
+    finally:
+        heads._use_triton, heads._CHUNKED_LOGPROB_CHUNK_SIZE = uses_triton, width
 
 
 def _inputs(tree: TokenTree) -> dict[str, Any]:
@@ -132,7 +174,7 @@ def _picked(backbone: torch.nn.Module, tokens: torch.Tensor) -> Iterator[None]:
     """Let the backbone of a model give the states of these tokens alone, in this order."""
 
     def pick(_module: torch.nn.Module, _inputs: Any, out: Any) -> Any:
-        out.last_hidden_state = out.last_hidden_state[:, tokens]
+        out.last_hidden_state = out.last_hidden_state.flatten(0, 1)[tokens][None]
         return out
 
     handle = backbone.register_forward_hook(pick)
@@ -162,37 +204,19 @@ def takes_trees(model: Any) -> bool:  # Any: a PreTrainedModel
         with torch.no_grad():
             states = model.base_model(input_ids=ids, attention_mask=mask).last_hidden_state
             tree = grow(ids, mask, labels)
-            with in_use(model), _picked(model.base_model, tree.before):
+            with in_use(model), _picked(model.base_model, tree.labels.before):
                 by_tree = model.base_model(**_inputs(tree)).last_hidden_state[0]
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
         return False
     finally:
         model.train(was_training)
-    rows, columns = tree.place
+    rows, columns = tree.labels.place
     expected = states[rows, columns - 1].float()
     # Wrong keys move states by about their spread, rounding to half precision by a few hundredths
     # of it. A trained model has entries of 30 spreads, which float32 rounds by thousandths of one.
     limit = 0.01 if model.dtype is torch.float32 else 0.2
     gap: float = (by_tree.float() - expected).abs().max().item()
     return gap < limit * float(expected.std())
-
-
-@contextmanager
-def head_on_labels() -> Iterator[None]:
-    """Let TRL's head score only tokens that have a label, as it does on a GPU, in small tiles.
-
-    TRL does so only with Triton, to spare devices that compile anew for every number of tokens.
-    Without Triton it makes copies of each tile.
-    """
-    heads: Any = trl.trainer.utils
-    uses_triton, width = heads._use_triton, heads._CHUNKED_LOGPROB_CHUNK_SIZE
-    heads._use_triton = lambda _: True
-    if not torch.cuda.is_available():
-        heads._CHUNKED_LOGPROB_CHUNK_SIZE = TORCH_TILE_WIDTH
-    try:
-        yield
-    finally:
-        heads._use_triton, heads._CHUNKED_LOGPROB_CHUNK_SIZE = uses_triton, width
 
 
 def on_sampled(model: Forward, sampled: torch.Tensor) -> Forward:

@@ -39,7 +39,7 @@ from repl_rl.models.policy import forbidding_bias, head_biased
 from repl_rl.models.weights import inner_model
 from repl_rl.records import Scored
 from repl_rl.runs.folder import COMPLETE, numbered_checkpoints
-from repl_rl.update.forward import as_tree, head_on_labels, in_parts, takes_trees
+from repl_rl.update.forward import as_rows, as_tree, in_parts, takes_trees
 from repl_rl.update.options import refusals_explained
 from repl_rl.update.ranks import ALONE, Ranks
 from repl_rl.update.token_tree import in_use, siblings_together
@@ -382,12 +382,10 @@ class LineGRPOTrainer(GRPOTrainer):
         # The loss of routers counts every token of every row.
         if self._forwards_trees and not kwargs.get("compute_aux_loss"):
             model, num_parts = as_tree(model, inner), 1
+        elif num_parts > 1:
+            model = as_rows(model, inner)
         # One context for all parts: each would keep its own copy of the weights for the backward.
-        with (
-            self.accelerator.autocast(),
-            nullcontext() if self.length_parts == 1 else head_on_labels(),
-            head_biased(head, self._bias),
-        ):
+        with self.accelerator.autocast(), head_biased(head, self._bias):
             return in_parts(
                 score,
                 model,

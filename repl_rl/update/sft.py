@@ -26,7 +26,7 @@ from repl_rl.models.loading import keep_freed_memory
 from repl_rl.models.weights import inner_model
 from repl_rl.progress import Update
 from repl_rl.records import Trajectory
-from repl_rl.update.forward import as_tree, head_on_labels, takes_trees
+from repl_rl.update.forward import as_tree, takes_trees
 from repl_rl.update.token_tree import IGNORED, in_use
 
 MOMENTUM = 0.95
@@ -198,9 +198,8 @@ class _TreeTrainer(SFTTrainer):
     def compute_loss(self, model: Any, *args: Any, **kwargs: Any) -> Any:
         if self.aux_loss_enabled:  # the loss of routers counts every token of every row
             return super().compute_loss(model, *args, **kwargs)  # type: ignore  # TRL has no types
-        with head_on_labels():
-            forward = as_tree(model, inner_model(self.model))
-            return super().compute_loss(forward, *args, **kwargs)  # type: ignore  # TRL has no types
+        forward = as_tree(model, inner_model(self.model))
+        return super().compute_loss(forward, *args, **kwargs)  # type: ignore  # TRL has no types
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """TRL's; a backward may forward layers again, with the attention that they had."""

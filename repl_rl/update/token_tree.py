@@ -1,6 +1,6 @@
 """A batch of rows as a tree: what several rows begin with stands in it once.
 
-    ids, mask, labels (B, S) -> TokenTree: tokens [N], labels to score [M], Branches (who sees whom)
+    ids, mask, labels (B, S) -> TokenTree: tokens [N], Labels to score [M], Branches (who sees whom)
     queries, keys, values (1, H, N, D), Branches -> each token attends to its own row alone
 
 While `in_use`, a model that fits takes `branches` in place of a mask. Knows ids and attention. Does
@@ -86,12 +86,14 @@ class Branches:
     def dense_mask(self, heads: int, device: torch.device) -> torch.Tensor:
         """(heads * N, N): which tokens each token of the tree sees, for each head."""
         if (heads,) not in self._masks:
-            paths, own = self._places(), torch.tensor(self.sizes).cumsum(dim=0)
-            seen = torch.zeros(int(own[-1]), int(own[-1]), dtype=torch.bool)
-            for path, size, stop in zip(paths, self.sizes, own.tolist(), strict=True):
-                seen[stop - size : stop, path] = True
+            size = sum(self.sizes)
+            seen = torch.zeros(size, size, dtype=torch.bool)
+            own = torch.split(seen, self.sizes)
+            for rows, path in zip(own, self._places(), strict=True):
+                rows[:, path] = True
             # Tokens lie behind all that they see.
-            self._masks[heads,] = seen.tril().repeat(heads, 1).to(device)
+            mask = seen.tril().repeat(heads, 1)
+            self._masks[heads,] = mask.to(device, non_blocking=True)
         return self._masks[heads,]
 
     def packed(self, device: torch.device) -> Packed:
@@ -235,22 +237,46 @@ IGNORED = -100
 
 
 @dataclass(frozen=True, slots=True)
+class Labels:
+    """M labels to score, of rows (B, S)."""
+
+    ids: torch.Tensor  # [M]
+    before: torch.Tensor  # [M]
+    """Number of the token that each follows, of all that are forwarded: several may follow one."""
+    place: tuple[torch.Tensor, torch.Tensor]  # [M] each
+    """Row and column of each."""
+
+    def to(self, device: torch.device) -> Labels:
+        """Copy them, without waiting for what the device has to do."""
+        move = partial(torch.Tensor.to, device=device, non_blocking=True)
+        rows, columns = self.place
+        return Labels(
+            ids=move(self.ids), before=move(self.before), place=(move(rows), move(columns))
+        )
+
+    def spread(self, scores: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+        """(B, S) of the scores [M] of labels, 0 elsewhere."""
+        return scores.new_zeros(shape).index_put(self.place, scores)
+
+
+@dataclass(frozen=True, slots=True)
 class TokenTree:
-    """N tokens to forward, M labels to score."""
+    """N tokens to forward, and what to score behind them."""
 
     ids: torch.Tensor  # [N]
     positions: torch.Tensor  # [N]
     """Number of tokens that stand before each in its rows."""
     branches: Branches
-    before: torch.Tensor  # [M]
-    """Token that each label follows: several may follow one."""
-    labels: torch.Tensor  # [M]
-    place: tuple[torch.Tensor, torch.Tensor]  # [M] each
-    """Row and column of each label in the batch."""
+    labels: Labels
 
-    def spread(self, scores: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-        """(B, S) of the scores [M] of labels, 0 elsewhere."""
-        return scores.new_zeros(shape).index_put(self.place, scores)
+
+def labels_of_rows(labels: torch.Tensor) -> Labels:
+    """Find the labels of rows (B, S) that are forwarded as they are, on the host."""
+    device, labels = labels.device, labels.cpu()
+    rows, columns = (labels[:, 1:] != IGNORED).nonzero(as_tuple=True)
+    place = rows, columns + 1
+    before = rows * labels.shape[1] + columns
+    return Labels(ids=labels[place], before=before, place=place).to(device)
 
 
 def grow(ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor) -> TokenTree:
@@ -261,10 +287,11 @@ def grow(ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor) -> TokenTr
     # On the host, after one copy: each look at a GPU's tensor waits for all that it has to do.
     device, (ids, mask, labels) = ids.device, torch.stack((ids, mask.to(ids), labels)).cpu()
     rank = mask.cumsum(dim=1) - 1  # (B, S) place of a token in its row
-    place = ((labels != IGNORED) & (rank > 0)).nonzero(as_tuple=True)
+    at_row, at_column = ((labels != IGNORED) & (rank > 0)).nonzero(as_tuple=True)
+    ranks = rank[at_row, at_column]
     lengths = torch.zeros(len(ids), dtype=rank.dtype)
-    lengths.scatter_reduce_(0, place[0], rank[place], "amax")
-    if not len(place[0]):
+    lengths.scatter_reduce_(0, at_row, ranks, "amax")
+    if not len(at_row):
         lengths[0] = 1
     rows = [
         row[seen][:length].tolist()
@@ -273,14 +300,17 @@ def grow(ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor) -> TokenTr
     paths, branches, tokens, positions = _runs(rows)
     starts = torch.tensor([0, *map(len, rows)]).cumsum(dim=0)[:-1]
     nodes = torch.cat([torch.arange(*run) for path in paths for run in path])
+    scored = Labels(
+        ids=labels[at_row, at_column],
+        before=nodes[starts[at_row] + ranks - 1],
+        place=(at_row, at_column),
+    )
     to_device = partial(torch.Tensor.to, device=device, non_blocking=True)
     return TokenTree(
         ids=to_device(torch.tensor(tokens)),
         positions=to_device(torch.tensor(positions)),
         branches=Branches.of([paths[row] for row in branches]),
-        before=to_device(nodes[starts[place[0]] + rank[place] - 1]),
-        labels=to_device(labels[place]),
-        place=(to_device(place[0]), to_device(place[1])),
+        labels=scored.to(device),
     )
 
 

@@ -17,7 +17,7 @@ from repl_rl.engines.memory import PARTS, Memory, measure, must_recompute, rows_
 from repl_rl.errors import ConfigError
 from repl_rl.models import loading
 from repl_rl.models.loading import ModelFiles, load_weights, num_parameters, read_files
-from repl_rl.models.precision import Precision
+from repl_rl.models.precision import Precision, precision
 from repl_rl.rollout.plan import make_plan
 from repl_rl.training.runtime import load_policy
 from repl_rl.update.grpo import LineGRPOTrainer
@@ -232,9 +232,27 @@ def test_a_reference_policy_is_a_second_copy(files: ModelFiles) -> None:
 
 
 def test_vllm_has_weights_of_its_own_and_a_server_is_elsewhere(files: ModelFiles) -> None:
-    own = 4 * num_parameters(files.config)
-    assert measured(files, Precision(), "vllm").keys == measured(files, Precision()).keys + own
+    """vLLM's blocks: its rows of 50 tokens take 128 each, and two more are kept."""
+    own, a_token = 4 * num_parameters(files.config), 2 * 2 * 4 * 32 * 4
+    assert measured(files, Precision()).keys == a_token * 3 * 50
+    assert measured(files, Precision(), "vllm").keys == own + a_token * (3 + 2) * 128
     assert measured(files, Precision(), "vllm-server").keys == 0
+
+
+def test_where_vllm_fits_on_a_gpu_hf_fits_in_its_place(files: ModelFiles) -> None:
+    """So what is said for the one holds where `auto` falls back to the other."""
+    config = Config(model="m", sampling=SamplingConfig(max_in_flight=3))
+
+    def taken(name: str, row_tokens: int) -> Memory:
+        kind = engine_kind(name)
+        held = precision(config, kind, device="cuda")
+        given: dict[str, Any] = {"row_tokens": row_tokens, "is_training": True, "device": "cuda"}
+        return measure(config, kind, files, held, **given)
+
+    for row_tokens in (50, 128, 1000):
+        by_vllm, by_hf = taken("vllm", row_tokens), taken("hf", row_tokens)
+        assert replace(by_vllm, keys=by_hf.keys) == by_hf
+        assert by_vllm.keys >= by_hf.keys
 
 
 def test_a_row_tells_all_parts_in_80_columns() -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections import Counter
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     AutoModelForCausalLM,
+    Gemma3TextConfig,
     GPT2Config,
     LlamaConfig,
     MistralConfig,
@@ -26,8 +27,11 @@ from repl_rl.records import OutcomeKind, Scored, StopReason, Trajectory
 from repl_rl.update import token_tree as tree_attention
 from repl_rl.update.forward import takes_trees
 from repl_rl.update.grpo import LineGRPOTrainer
-from repl_rl.update.token_tree import IGNORED, Branches, grow, in_use
+from repl_rl.update.token_tree import IGNORED, Branches, grow
 from trainer_kit import Catch, Step, difference, largest, model_of
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from launches import Form, Launches, Op, host_unseen, of_update
 
 pytestmark = pytest.mark.train
 
@@ -56,9 +60,9 @@ def test_a_tree_has_each_beginning_once() -> None:
     tree = grow(ids, mask, labels)
     assert tree.ids.tolist() == [1, 2, 3, 7, 4, 1, 2, 3]
     assert tree.positions.tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
-    assert tree.labels.tolist() == [7, 5, 7, 6]
-    assert tree.before.tolist() == [2, 3, 2, 7]
-    spread = tree.spread(torch.tensor([1.0, 2.0, 3.0, 4.0]), (3, 6))
+    assert tree.labels.ids.tolist() == [7, 5, 7, 6]
+    assert tree.labels.before.tolist() == [2, 3, 2, 7]
+    spread = tree.labels.spread(torch.tensor([1.0, 2.0, 3.0, 4.0]), (3, 6))
     assert spread[:, 4:].tolist() == [[1.0, 2.0], [3.0, 0.0], [4.0, 0.0]]
 
 
@@ -76,7 +80,7 @@ def test_branches_leave_a_row_where_they_differ() -> None:
 def test_rows_without_a_label_leave_one_token() -> None:
     ids = torch.tensor([[0, 3, 4], [5, 6, 7]])
     tree = grow(ids, (ids != 0).long(), torch.full_like(ids, IGNORED))
-    assert (tree.ids.tolist(), tree.labels.tolist()) == ([3], [])
+    assert (tree.ids.tolist(), tree.labels.ids.tolist()) == ([3], [])
 
 
 def test_packed_branches_have_the_keys_of_their_paths() -> None:
@@ -112,67 +116,29 @@ def test_packed_branches_give_what_a_dense_mask_gives() -> None:
     assert (torch.cat(found, dim=2) - dense).abs().max().item() < 1e-6
 
 
-class Ops(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types for it
-    """Counts the ops that a device would be given: views are not among them."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.names: Counter[str] = Counter()
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:  # Any: torch's own interface
-        out = func(*args, **(kwargs or {}))
-        if not func.is_view and func is not torch.ops.aten.detach.default:
-            self.names[func.overloadpacket._qualified_op_name] += 1
-        return out
-
-
-def ops_of_a_step(config: Any, rows: Sequence[Sequence[int]], *, as_rows: bool) -> Counter[str]:
-    """Operations of a forward and a backward of the layers, with prompts of three tokens."""
-    model = model_for(config)
-    size = max(map(len, rows))
-    ids = torch.tensor([[*row, *[0] * (size - len(row))] for row in rows])
-    mask = (ids != 0).long()
-    tree = grow(ids, mask, ids.masked_fill((ids == 0) | (torch.arange(size) < 3), IGNORED))
-    ones = torch.ones(1, 1, 1, 1, dtype=torch.bool)
-    tree.branches.dense_mask(2, ids.device)  # made once, for all layers
-    with in_use(model), Ops() as ops:
-        if as_rows:
-            out = model.base_model(input_ids=ids, attention_mask=mask)
-        else:
-            ids, positions = tree.ids[None], tree.positions[None]
-            given = {"attention_mask": ones, "branches": tree.branches}
-            out = model.base_model(input_ids=ids, position_ids=positions, **given)
-        out.last_hidden_state.sum().backward()
-    names: Counter[str] = ops.names
-    return names
-
-
-def siblings(count: int) -> list[list[int]]:
-    return [[1, 2, 3, 4 + i, 5, 6 + i] for i in range(count)]
-
-
 @pytest.mark.parametrize(
     "make",
     [
         lambda n: LlamaConfig(**{**SMALL, "num_hidden_layers": n}),
         lambda n: Qwen3Config(**{**SMALL, "num_hidden_layers": n}, head_dim=8),
+        lambda n: Gemma3TextConfig(
+            **{**SMALL, "num_hidden_layers": n}, head_dim=8, layer_types=["full_attention"] * n
+        ),
+        lambda n: GPT2Config(vocab_size=64, n_embd=32, n_layer=n, n_head=4),
     ],
-    ids=["llama", "qwen3"],
+    ids=["llama", "qwen3", "gemma3", "gpt2"],
 )
 def test_at_once_a_layer_takes_no_more_ops_however_many_branches(
-    make: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
+    make: Callable[[int], Any],
 ) -> None:
     """A tenth more than padded rows, which compute what rows share for each of them."""
-    monkeypatch.setattr(tree_attention, "AT_ONCE", {"cpu"})
 
-    def a_layer(rows: list[list[int]], *, as_rows: bool = False) -> int:
-        counts = [ops_of_a_step(make(n), rows, as_rows=as_rows).total() for n in (1, 2)]
-        return counts[1] - counts[0]
+    def a_layer(form: Form, branches: int) -> int:
+        one, two = (of_update(make, n, form=form, branches=branches) for n in (1, 2))
+        return two - one
 
-    assert a_layer(siblings(2)) == a_layer(siblings(8))
-    assert a_layer(siblings(8)) <= 1.1 * a_layer(siblings(8), as_rows=True)
+    assert a_layer("at once", 2) == a_layer("at once", 8)
+    assert a_layer("at once", 8) <= 1.1 * a_layer("rows", 8)
 
 
 def test_the_attention_of_a_gpu_takes_a_scale_and_a_window() -> None:
@@ -181,13 +147,58 @@ def test_the_attention_of_a_gpu_takes_a_scale_and_a_window() -> None:
     assert {"scale", "window_size"} <= inspect.signature(varlen_attn).parameters.keys()
 
 
-def test_a_tree_asks_its_device_for_nothing_behind_its_growth(
+@pytest.mark.parametrize("takes_trees", [True, False], ids=["tree", "rows"])
+@pytest.mark.parametrize("is_dropped", [False, True], ids=["labels", "no label"])
+def test_a_micro_batch_asks_its_device_for_nothing(
+    step: Step,
+    family: list[Scored],
+    takes_trees: bool,
+    is_dropped: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Everything that would wait for a GPU is done on the host, before the forward."""
+    """From forward to backward, head included, a GPU is never waited for: which tokens have a label
+    is found on the host, of one copy of the labels."""
     monkeypatch.setattr(tree_attention, "AT_ONCE", {"cpu"})
-    names = ops_of_a_step(LlamaConfig(**SMALL), siblings(8), as_rows=False)
-    assert not {"aten::nonzero", "aten::_local_scalar_dense"} & set(names)
+    seen: list[Op] = []
+
+    def watched(work: Callable[..., Any]) -> Callable[..., Any]:
+        def done(*args: Any, **kwargs: Any) -> Any:
+            with host_unseen(), Launches() as launched:
+                out = work(*args, **kwargs)
+            seen.extend(launched.ops)
+            return out
+
+        return done
+
+    def change(trainer: Any) -> None:
+        trainer.takes_trees = takes_trees
+        score = trainer._get_per_token_logps_and_entropies
+        trainer._get_per_token_logps_and_entropies = watched(score)
+        trainer.accelerator.backward = watched(trainer.accelerator.backward)
+
+    if is_dropped:
+        reason = StopReason.MAX_TOKENS
+        family = [
+            dataclasses.replace(
+                one, trajectory=dataclasses.replace(one.trajectory, stop_reason=reason)
+            )
+            for one in family
+        ]
+    step(
+        family,
+        change=change,
+        micro_batch_size=4,
+        trl={"mask_truncated_completions": is_dropped},
+        **GROUPS,
+    )
+    names = {op.name.split(".")[1] for op in seen}
+    assert {"mm", "embedding_dense_backward"} <= names
+    # Of padded rows transformers asks whether there is padding at all.
+    asks = {"_local_scalar_dense"} if takes_trees else set()
+    assert names.isdisjoint({"nonzero", "masked_scatter", "masked_select", *asks})
+    indexed = [op for op in seen if op.name == "aten.index.Tensor"]
+    assert indexed
+    assert not [op for op in indexed if torch.bool in op.dtypes[1:]]
 
 
 # Who takes one

@@ -26,9 +26,6 @@ from repl_rl.engines.base import NOT_FINITE, Weights
 from repl_rl.engines.vllm_worker import take_weights
 from repl_rl.errors import ConfigError, EngineError
 
-_ROUNDING = 128
-"""Rows are rounded up to multiples of this in memory: no block of keys and values is larger."""
-
 _FOR_CPU: Mapping[str, Any] = {
     "enforce_eager": True,
     # Tokens after the last full block are computed again with every line; 128 by default.
@@ -62,6 +59,7 @@ class VLLMCore:
         stop_ids: Set[int],
         num_rows: int,
         row_tokens: int,
+        kept_tokens: int,
         temperature: float,
         logit_bias: Mapping[int, float] | None = None,
     ) -> None:
@@ -77,7 +75,7 @@ class VLLMCore:
         try:
             with _globals_kept(self._is_cpu):
                 self._vllm: Any = importlib.import_module("vllm")
-                self._engine = self._open(model_path, dtype, num_rows, row_tokens)
+                self._engine = self._open(model_path, dtype, num_rows, row_tokens, kept_tokens)
                 self._params = self._sampling(stop_ids, temperature, logit_bias)
                 self._try_model()
         # vLLM may raise anything for a model or a machine that it was not made for.
@@ -89,7 +87,9 @@ class VLLMCore:
         self.vocabulary: int = self._engine.model_config.get_vocab_size()
         self.context_tokens: int = self._engine.model_config.max_model_len
 
-    def _open(self, model_path: str, dtype: str, num_rows: int, row_tokens: int) -> Any:
+    def _open(
+        self, model_path: str, dtype: str, num_rows: int, row_tokens: int, kept_tokens: int
+    ) -> Any:
         settings = self._vllm.EngineArgs(
             model=model_path,
             dtype=dtype,
@@ -112,7 +112,7 @@ class VLLMCore:
         if self._is_cpu:
             settings.max_num_batched_tokens = max(4096, length, num_rows)
         config = settings.create_engine_config()
-        config.cache_config.kv_cache_memory_bytes = _kv_bytes(config, num_rows)
+        config.cache_config.kv_cache_memory_bytes = kv_bytes(config, kept_tokens)
         executors = importlib.import_module("vllm.v1.executor")
         llm_engine = importlib.import_module("vllm.v1.engine.llm_engine").LLMEngine
         return llm_engine(
@@ -202,14 +202,14 @@ class VLLMCore:
         self._engine = None
 
 
-def _kv_bytes(config: Any, num_rows: int) -> int:
-    """Keys and values of `num_rows` full trajectories: a cached prefix costs no prefill."""
+def kv_bytes(config: Any, num_tokens: int) -> int:
+    """Bytes of keys and values, as vLLM lays them out for a model: those that were estimated.
+
+    Any: vLLM's VllmConfig.
+    """
     model, parallel = config.model_config, config.parallel_config
     heads = model.get_num_kv_heads(parallel) * model.get_head_size()
-    per_token = 2 * model.get_num_layers(parallel) * heads * model.dtype.itemsize
-    # One block is never given out, and lines begin and end inside of blocks.
-    row = -(-model.max_model_len // _ROUNDING) * _ROUNDING
-    return int(per_token * (num_rows * row + 2 * _ROUNDING))
+    return int(2 * model.get_num_layers(parallel) * heads * model.dtype.itemsize * num_tokens)
 
 
 @contextlib.contextmanager

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from repl_rl.engines.vllm.core import Finished, VLLMCore
     from repl_rl.models.loading import LoadedModel
 
+_BLOCK = 128
+"""Rows are rounded up to multiples of this in memory: no block of keys and values is larger."""
+
 MOST_FORBIDDEN = 1024
 """Entries that vLLM takes of a `logit_bias` where a GPU samples."""
 
@@ -93,6 +96,7 @@ class VLLMEngine:
             stop_ids=newline_ids | eos_ids,
             num_rows=num_rows,
             row_tokens=row_tokens,
+            kept_tokens=kept_tokens(num_rows, row_tokens),
             temperature=temperature,
             logit_bias=logit_bias(forbidden_ids),
         )
@@ -240,6 +244,14 @@ class VLLMEngine:
         return self._last
 
 
+def kept_tokens(num_rows: int, row_tokens: int) -> int:
+    """Tokens that vLLM has blocks for: of all rows at their ends, so that each prefix is cached.
+
+    One block is never given out, and lines begin and end inside of blocks.
+    """
+    return (num_rows * -(-row_tokens // _BLOCK) + 2) * _BLOCK
+
+
 def logit_bias(forbidden_ids: Set[int]) -> dict[int, float] | None:
     """Bias of logits that leaves these ids no probability; vLLM wants finite numbers."""
     return dict.fromkeys(sorted(forbidden_ids), -1e9) or None
@@ -281,6 +293,9 @@ class VLLM(EngineKind):
 
     def prepare(self) -> None:
         prepare()
+
+    def kept_tokens(self, num_rows: int, row_tokens: int) -> int:
+        return kept_tokens(num_rows, row_tokens)
 
     def open(self, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
         return VLLMEngine(
