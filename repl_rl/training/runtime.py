@@ -438,6 +438,7 @@ def estimate(
         precision=types,
         recomputes=recomputes,
         micro_batch_size=num_rows,
+        spare_bytes=memory.spare(free),
     )
 
 

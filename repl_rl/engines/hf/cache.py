@@ -111,6 +111,17 @@ class KeyCache(Cache):
         for layer in self._layers:
             yield from (one for one in (layer.keys, layer.values) if one is not None)
 
+    def _move(self) -> None:
+        """Let layers have as many rows and columns as they should; what they hold stays."""
+        for layer in self._layers:
+            if layer.is_initialized:
+                layer.keys, layer.values = map(self._moved, layer.tensors())
+
+    def _moved(self, old: torch.Tensor) -> torch.Tensor:
+        new, num_columns = self.zeros(old), min(old.shape[2], self.num_columns) - 1
+        new[: len(old), :, :num_columns] = old[:, :, :num_columns]
+        return new
+
     def copy(self, source: int, target: int, *, num_keys: int) -> None:
         """Give the row `target` the first keys and values that the row `source` holds."""
         for tensor in self.held():
@@ -208,17 +219,6 @@ class RowCache(KeyCache):
         """Make room for longer rows; what they hold stays."""
         self.capacity, self.num_columns = capacity, capacity + 1
         self._move()
-
-    def _move(self) -> None:
-        """Let layers have as many rows and columns as they should; what they hold stays."""
-        for layer in self._layers:
-            if layer.is_initialized:
-                layer.keys, layer.values = map(self._larger, layer.tensors())
-
-    def _larger(self, old: torch.Tensor) -> torch.Tensor:
-        new, (rows, _, columns, _) = self.zeros(old), old.shape
-        new[:rows, :, : columns - 1] = old[:, :, :-1]
-        return new
 
     def reset(self) -> None:
         """Give the memory back; the next forward takes it anew, all zeros."""
