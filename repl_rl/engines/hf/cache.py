@@ -167,7 +167,8 @@ class _RowLayer(KeyLayer):
 class RowCache(KeyCache):
     """All layers' rows. `view` says what the next forward works on, `mask` what its tokens see.
 
-    It holds the first ones of `most_rows`, as many as `make_rows` was asked for.
+    It holds the first ones of `most_rows`, as many as `make_rows` was asked for, now or between the
+    last two resets.
     """
 
     def __init__(
@@ -175,6 +176,7 @@ class RowCache(KeyCache):
     ) -> None:
         self.capacity = capacity
         self.most_rows = most_rows
+        self._num_asked = 0
         self.rows = torch.empty(0, dtype=torch.long)  # (1, Q) or (B, 1)
         self.positions = torch.empty(0, dtype=torch.long)  # (B, Q)
         self.num_keys = 0
@@ -186,6 +188,7 @@ class RowCache(KeyCache):
 
     def make_rows(self, count: int) -> None:
         """Hold `count` rows, or twice as many as before: each is moved about once."""
+        self._num_asked = max(self._num_asked, count)
         if count > self.num_rows:
             self.num_rows = max(count, min(2 * self.num_rows, self.most_rows))
             self._move()
@@ -221,8 +224,9 @@ class RowCache(KeyCache):
         self._move()
 
     def reset(self) -> None:
-        """Give the memory back; the next forward takes it anew, all zeros."""
-        self.num_rows = 0
+        """Give the memory back; the next forward takes it anew, all zeros, for as many rows as
+        were asked for since the last reset."""
+        self.num_rows, self._num_asked = self._num_asked, 0
         for layer in self._layers:
             layer.keys = layer.values = None
             layer.is_initialized = False
