@@ -17,7 +17,7 @@ from engine_kit import ARCHITECTURES, EOS, NEWLINE
 from repl_rl.engines.base import SampledLine
 from repl_rl.engines.hf.engine import HFEngine
 from repl_rl.engines.hf.fixed_step import Draw, FixedStep, Read, StepCache, in_view
-from repl_rl.engines.hf.steps import WIDE, Steps
+from repl_rl.engines.hf.steps import WIDE
 from repl_rl.testing.under_test import (
     Written,
     prompt,
@@ -78,6 +78,15 @@ def run(
     return asyncio.run(inside())
 
 
+async def sampled(engine: HFEngine, number: int) -> None:
+    """Give way until so many tokens are there."""
+    for _ in range(10_000):
+        if engine.num_sampled >= number:
+            return
+        await asyncio.sleep(0)
+    raise AssertionError(engine.num_sampled)
+
+
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[Read]:
     """All that slots have read."""
@@ -96,10 +105,10 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Read]:
 
 
 def test_tokens_are_those_that_are_sampled_without_such_steps(any_model: Any) -> None:
-    def sampled(is_fixed: bool) -> list[Written]:
+    def written(is_fixed: bool) -> list[Written]:
         return run(any_model, lambda one: trajectories(one, 6, num_lines=5), is_fixed=is_fixed)
 
-    fixed, plain = sampled(True), sampled(False)
+    fixed, plain = written(True), written(False)
     assert [ids for ids, _ in fixed] == [ids for ids, _ in plain]
     assert max(worst_difference(any_model, *one) for one in fixed) < 1e-5
 
@@ -210,8 +219,7 @@ def test_a_longer_request_moves_no_bit_of_other_rows(any_model: Any, is_fixed: b
     async def beside(engine: HFEngine, *lengths: int) -> list[SampledLine]:
         ids = prompt(0, 20)
         begun = asyncio.create_task(engine.line(ids, max_tokens=24, seed=1))
-        while engine.num_sampled < 9:
-            await asyncio.sleep(0)
+        await sampled(engine, 9)
         longer = [
             asyncio.create_task(engine.line(prompt(5, length), max_tokens=2, seed=2))
             for length in lengths
@@ -232,8 +240,7 @@ def test_a_longer_request_lets_no_row_read_again(model: Any, reads: list[Read]) 
         reads.clear()
         before = await engine.line(prompt(0, 20), max_tokens=4, seed=0)
         begun = asyncio.create_task(engine.line(prompt(1, 30), max_tokens=24, seed=1))
-        while engine.num_sampled < 9:
-            await asyncio.sleep(0)
+        await sampled(engine, 9)
         await engine.line(prompt(2, 150), max_tokens=1, seed=2)
         await begun
         await engine.line([*prompt(0, 20), *before.ids, *prompt(3, 5)], max_tokens=1, seed=3)
@@ -303,8 +310,7 @@ def test_where_memory_is_short_for_a_longer_request_all_lines_go_on(
     async def use(engine: HFEngine) -> tuple[str, list[Written]]:
         card.most_columns = most
         begun = asyncio.create_task(trajectory(engine, prompt(0), seed=1))
-        while engine.num_sampled < 3:
-            await asyncio.sleep(0)
+        await sampled(engine, 3)
         longer = await trajectory(engine, prompt(1, 340), seed=2, num_lines=1)
         return engine.about, [await begun, longer]
 
