@@ -183,7 +183,12 @@ def test_a_plan_hands_on_what_its_update_does_without(
     monkeypatch.setattr(loading, "free_bytes", lambda _device: 10 << 30)
     folder, found = save_tiny_model(tmp_path), list[Memory]()
     check = Memory.check
-    monkeypatch.setattr(Memory, "check", lambda one, free: (found.append(one), check(one, free)))
+
+    def seen(memory: Memory, free: int) -> None:
+        found.append(memory)
+        check(memory, free)
+
+    monkeypatch.setattr(Memory, "check", seen)
     loaded = load_policy(make_plan(cpu(folder)), str(folder), say=lambda _: None, is_training=True)
     assert loaded.spare_bytes == 9 * (10 << 30) // 10 - found[0].update_peak
 
