@@ -18,7 +18,7 @@ from engine_kit import ARCHITECTURES, EOS, NEWLINE
 from repl_rl.engines.base import SampledLine
 from repl_rl.engines.hf.engine import HFEngine
 from repl_rl.engines.hf.fixed_step import Draw, FixedStep, Read, Shape, StepCache, in_view
-from repl_rl.engines.hf.steps import WIDE, WIDE_SLOTS
+from repl_rl.engines.hf.steps import WIDE, WIDE_SLOTS, is_shortage
 from repl_rl.testing.under_test import (
     Written,
     prompt,
@@ -414,6 +414,14 @@ def test_an_update_is_given_the_memory_that_it_needs_and_no_more(
     assert found is is_kept
     assert len(card.tried) == captures  # of two shapes
     assert worst_difference(model, *written) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"), [("out of memory", True), ("invalid argument", False)]
+)
+def test_what_cuda_finds_no_memory_for_is_a_shortage_too(text: str, is_found: bool) -> None:
+    """A graph is no tensor: it is CUDA that has no memory for it, and torch quotes it."""
+    assert is_shortage(RuntimeError(f"CUDA error: {text}")) is is_found
 
 
 def test_a_capture_that_fails_for_another_reason_is_not_tried_again(

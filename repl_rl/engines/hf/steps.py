@@ -270,10 +270,15 @@ def _columns_for(num_tokens: int) -> int:
 
 
 def is_shortage(error: BaseException | None) -> bool:
-    """Say whether it is a lack of memory, or what a capture made of one."""
-    while error is not None and not isinstance(error, torch.OutOfMemoryError):
+    """Say whether it is a lack of memory, or what a capture made of one.
+
+    What CUDA itself takes for a graph is no type of torch's.
+    """
+    while error is not None:
+        if isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error):
+            return True
         error = error.__context__
-    return error is not None
+    return False
 
 
 def num_unread(row: CacheRow, prompts: Prompts) -> int:
