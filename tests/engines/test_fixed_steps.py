@@ -487,7 +487,7 @@ def test_a_cpu_takes_no_such_steps(model: Any) -> None:
 
 SHAPES = {"narrow": launches.NARROW, "wide": Shape(WIDE_SLOTS, WIDE, rows=0)}
 both_shapes = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-FILLED = {
+FILLED: dict[str, list[tuple[list[Read], list[Draw]]]] = {
     "narrow": [
         ([Read(1, 0, [5, 6, 7])], [Draw(0, 0, 4, 0.3)]),
         ([Read(2, 9, [1] * 8), Read(4, 40, [8])], [Draw(at, 10 + at, at, 0.9) for at in range(6)]),
