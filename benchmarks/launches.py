@@ -39,6 +39,7 @@ SIZE: dict[str, Any] = {
     "max_position_embeddings": 512,
 }
 ROWS, COLUMNS = 6, 192
+NARROW = Shape(slots=2, width=8, rows=ROWS)
 CPU = torch.device("cpu")
 
 
@@ -93,13 +94,15 @@ def count(use: Callable[[], object]) -> int:
     return len(seen.ops)
 
 
-def make_step(model: Any, *, dtype: torch.dtype = torch.float32) -> tuple[FixedStep, View]:
+def make_step(
+    model: Any, *, shape: Shape = NARROW, dtype: torch.dtype = torch.float32
+) -> tuple[FixedStep, View]:
     """A step of fixed shape of a model, and the view that it is run under."""
     register(NAME, attend)
     shadow = Shadow(model, dtype=dtype, attention=NAME)
     cache = StepCache(model.config, num_rows=ROWS, num_columns=COLUMNS, dtype=dtype)
     policy = Policy(temperature=1.0, forbidden_ids={1, 2}, device=CPU)
-    step = FixedStep(shadow.model, cache, policy, Shape(2, 8, ROWS), device=CPU)
+    step = FixedStep(shadow.model, cache, policy, shape, device=CPU)
     return step, step.view
 
 

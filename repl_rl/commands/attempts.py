@@ -107,7 +107,7 @@ def open_policy(
     if problem is not None:
         plan = asked.asking(plan, [problem])
     loaded = runtime.load_policy(plan, policy, say=screen.say)
-    with runtime.open_runtime(plan, loaded, watch=watch) as opened:
+    with runtime.open_runtime(plan, loaded, say=screen.say, watch=watch) as opened:
         train.say_runtime(opened, screen)
         yield loaded, opened
 

@@ -65,7 +65,7 @@ def _findings(plan: Plan, *, count: int, run: Path | None, screen: Screen) -> li
         temperature = plan.sampling.temperature
         counts.take_scores(one, models.logprobs(loaded, ids, start, temperature=temperature))
 
-    with runtime.open_runtime(plan, loaded, watch=witness.watch) as opened:
+    with runtime.open_runtime(plan, loaded, say=screen.say, watch=witness.watch) as opened:
         gap = opened.sync(0)
         for item in evaluate.run_shown(opened, attempts, "sampling to audit", screen):
             counts.take(item.trajectory, loaded.codec, fmt)

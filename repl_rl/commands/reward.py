@@ -196,7 +196,7 @@ def _open_worths(plan: Plan, screen: Screen) -> Iterator[Callable[[Scored, int],
 
     loaded = runtime.load_policy(plan, train.policy_folder(plan, screen), say=screen.say)
     fmt = plan.format(loaded.chat_template)
-    with runtime.open_runtime(plan, loaded) as opened:
+    with runtime.open_runtime(plan, loaded, say=screen.say) as opened:
 
         def worths_of(scored: Scored, num_branches: int) -> list[Worth]:
             asked = make_prompt(plan.task, scored.problem, fmt)

@@ -33,6 +33,8 @@ TORCH_TILE_WIDTH = 4096
 """Width of the tile without Triton, where the head makes copies of the logits."""
 _TORCH_TILES = 8
 """Copies of them that it makes without Triton."""
+_MOST_TAKEN = 0.9
+"""Share of free memory that a plan takes: an estimate may be too low."""
 _SHARE_OF_UPDATE = 0.6
 """Share of free memory for an update whose micro-batches are larger than they have to be."""
 LESS_TO_SAMPLE = "lower sampling.max_in_flight or sampling.max_tokens"
@@ -68,6 +70,10 @@ class Memory:
         """Taken while lines are sampled: gradients are given back before."""
         return self.num_copies * self.weights + self.optimiser + self.keys
 
+    def spare(self, free: int) -> int:
+        """Bytes of `free` that an update does without, with some room for what was not foreseen."""
+        return max(0, int(_MOST_TAKEN * free) - self.update_peak)
+
     def row(self, free: int) -> str:
         """`weights 2 x 6.4, optimiser 12.8, update 9.1, keys 15.4 of 139.8 GiB`.
 
@@ -91,11 +97,11 @@ class Memory:
 
 def must_recompute(setting: Checkpointing, taken: Callable[[bool], Memory], free: int) -> bool:
     """Say whether an update makes activations again: as `setting` says, else where keeping them
-    takes more than nine tenths of `free`.
+    takes more than most of `free`.
 
     `taken` gives what a run takes with and without.
     """
-    return taken(False).update_peak > 0.9 * free if setting == "auto" else setting
+    return taken(False).update_peak > _MOST_TAKEN * free if setting == "auto" else setting
 
 
 def rows_at_once(

@@ -114,6 +114,8 @@ class LoadedModel(ModelFiles):
     """True where an update makes activations again: see `grpo.gradient_checkpointing`."""
     micro_batch_size: int = USUAL_MICRO_BATCH
     """Trajectories per forward and backward at most: see `grpo.micro_batch_size`."""
+    spare_bytes: int = 0
+    """Bytes of the device that an update does without; 0 where nobody has made an estimate."""
 
     def save(self, folder: Path, *, is_merged: bool = False) -> None:
         """Write model and tokenizer, whole or not at all; what was there is replaced.
@@ -235,6 +237,7 @@ def load_weights(
     precision: Precision,
     recomputes: bool = False,
     micro_batch_size: int = USUAL_MICRO_BATCH,
+    spare_bytes: int = 0,
 ) -> LoadedModel:
     """The model itself; ConfigError if its weights are not there, or are another model's."""
     if device.type == "cpu":
@@ -261,6 +264,7 @@ def load_weights(
         precision=precision,
         recomputes=recomputes,
         micro_batch_size=micro_batch_size,
+        spare_bytes=spare_bytes,
     )
 
 

@@ -107,7 +107,7 @@ def evaluate(
     )
     policy = policy_folder(plan, progress)
     loaded = load_policy(plan, policy, say=progress.say)
-    with open_runtime(plan, loaded) as runtime:
+    with open_runtime(plan, loaded, say=progress.say) as runtime:
         say_runtime(runtime, progress)
         scored = run_shown(runtime, attempts, "held-out problems", progress)
         warn_of_ungraded(scored, progress)

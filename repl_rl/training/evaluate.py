@@ -283,7 +283,7 @@ def answers(
     sampling, done = plan.sampling, itertools.count(1)
     about = f"temperature {sampling.temperature:g}, at most {sampling.max_tokens:,} tokens each"
     with (
-        open_runtime(plan, loaded) as runtime,
+        open_runtime(plan, loaded, say=progress.say) as runtime,
         progress.bar(f"problems at {about}", len(attempts)) as update,
     ):
         scored = runtime.run(attempts, on_scored=lambda _: update(next(done)))

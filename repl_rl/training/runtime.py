@@ -103,6 +103,31 @@ class BusyEngine(EngineWrapper):
                 self.busy_s += self.clock() - self._since
 
 
+@dataclass
+class Manner:
+    """An engine's way of sampling, which `say` hears of where it has become another one."""
+
+    engine: Engine
+    say: Callable[[str], None]
+    said: str = ""
+
+    def __post_init__(self) -> None:
+        self.said = self.about
+
+    @property
+    def about(self) -> str:
+        return self.engine.about if isinstance(self.engine, SelfDescribing) else ""
+
+    def tell(self) -> None:
+        if self.about != self.said:
+            self.said = self.about
+            self.say(f"engine: from here on {self.said}")
+
+
+def silent(text: str) -> None:
+    """Say nothing."""
+
+
 T = TypeVar("T")
 
 _PROMPT_TOKENS = 64
@@ -130,6 +155,7 @@ class Runtime:
     loaded: loading.LoadedModel
     interrupts: Interrupts
     ranks: Ranks
+    _manner: Manner
     _loop: asyncio.Runner
     _probe: Sequence[int]
     """The tokens to sample after when the engine's weights are checked."""
@@ -194,7 +220,9 @@ class Runtime:
 
     def _run(self, main: Coroutine[Any, Any, T]) -> T:
         with shortage_explained("the rollouts", remedy=LESS_TO_SAMPLE):
-            return self.interrupts.run(self._loop, main)
+            done = self.interrupts.run(self._loop, main)
+        self._manner.tell()
+        return done
 
 
 @contextlib.contextmanager
@@ -202,20 +230,22 @@ def open_runtime(
     plan: Plan,
     loaded: loading.LoadedModel,
     *,
+    say: Callable[[str], None] = silent,
     watch: Callable[[Engine], Engine] = lambda engine: engine,
     interrupts: Interrupts | None = None,
     ranks: Ranks = ALONE,
 ) -> Iterator[Runtime]:
     """Kernels forked, grader started, engine ready; all gone after the block, however it ends.
 
-    `watch` may put something between the engine and all that use it. Without `interrupts` a Ctrl-C
-    is the event loop's.
+    `say` hears of an engine that has to go on in another way. `watch` may put something between the
+    engine and all that use it. Without `interrupts` a Ctrl-C is the event loop's.
 
     Where `auto` came to an engine that does not start, or does not sample from the weights, the
     runtime's plan and model are those of the engine `hf`. Raises ConfigError if the trajectories in
     flight cannot fit in memory, or one of them in what the model attends to.
     """
-    opening = partial(_opened, watch=watch, interrupts=interrupts or Interrupts(), ranks=ranks)
+    interrupts = interrupts or Interrupts()
+    opening = partial(_opened, say=say, watch=watch, interrupts=interrupts, ranks=ranks)
     runtime: Runtime | None = None
     with contextlib.ExitStack() as stack:
         try:
@@ -236,6 +266,7 @@ def _opened(
     plan: Plan,
     loaded: loading.LoadedModel,
     *,
+    say: Callable[[str], None],
     watch: Callable[[Engine], Engine],
     interrupts: Interrupts,
     ranks: Ranks,
@@ -253,6 +284,7 @@ def _opened(
             opened = plan.engine.open(plan.config, loaded, row_tokens=row_tokens)
             if isinstance(opened, PrefixSharing):
                 opened.share(_beginning(prompts))
+            manner = Manner(opened, say)
             engine = BusyEngine(watch(opened))
             stack.push_async_callback(_close, engine)
             sampler = plan.make_sampler(
@@ -263,7 +295,7 @@ def _opened(
                 plan=plan,
                 env=env,
                 engine=engine,
-                about_engine=_about_engine(plan, loaded, opened, row_tokens=row_tokens),
+                about_engine=_about_engine(plan, loaded, manner.said, row_tokens=row_tokens),
                 origin=env.origin(tokenizer=loaded.source),
                 sampler=sampler,
                 context_tokens=context_tokens,
@@ -278,6 +310,7 @@ def _opened(
                 loaded=loaded,
                 interrupts=interrupts,
                 ranks=ranks,
+                _manner=manner,
                 _loop=loop,
                 _probe=prompts[0][:_PROMPT_TOKENS],
             )
@@ -343,9 +376,7 @@ def _remedy(types: Precision) -> str:
     return "give grpo.dtype = 'float32' to see whether it is rounding alone"
 
 
-def _about_engine(
-    plan: Plan, loaded: loading.LoadedModel, opened: Engine, *, row_tokens: int
-) -> str:
+def _about_engine(plan: Plan, loaded: loading.LoadedModel, manner: str, *, row_tokens: int) -> str:
     """The engine in a few words, with the memory that it will take for keys and values."""
     kind = plan.engine
     about = f"{plan.about_engine}: {kind.about(plan.config)}"
@@ -356,8 +387,7 @@ def _about_engine(
         dtype = keys_in(dtype, loaded.model.device.type)
     num_tokens = kind.kept_tokens(plan.sampling.max_in_flight, row_tokens)
     size = loading.cache_bytes(loaded, num_tokens=num_tokens, dtype=dtype)
-    details = opened.about if isinstance(opened, SelfDescribing) else ""
-    more = f"; {details}" if details else ""
+    more = f"; {manner}" if manner else ""
     return f"{about}, keys and values up to {size / 2**20:,.0f} MiB{more}"
 
 
@@ -439,6 +469,7 @@ def estimate(
         precision=types,
         recomputes=recomputes,
         micro_batch_size=num_rows,
+        spare_bytes=memory.spare(free),
     )
 
 

@@ -203,7 +203,7 @@ def _run(
     loaded = load_policy(plan, policy, say=progress.say, is_training=True, ranks=ranks)
     with (
         Interrupts(agree=ranks.any if ranks.are_several else None) as interrupts,
-        open_runtime(plan, loaded, interrupts=interrupts, ranks=ranks) as runtime,
+        open_runtime(plan, loaded, say=progress.say, interrupts=interrupts, ranks=ranks) as runtime,
         contextlib.ExitStack() as stack,
     ):
         plan = runtime.plan  # whose engine is one that has started

@@ -119,7 +119,10 @@ def warm_start(plan: Plan, path: Path, progress: Progress, sources: Sources) -> 
     set_seed(derive_seed(plan.seed, "torch") % 2**32)
     policy = resolve_model(plan.model)
     loaded = estimate_warm(plan, policy, say=progress.say)()
-    with Interrupts() as interrupts, open_runtime(plan, loaded, interrupts=interrupts) as runtime:
+    with (
+        Interrupts() as interrupts,
+        open_runtime(plan, loaded, say=progress.say, interrupts=interrupts) as runtime,
+    ):
         lessons = Gathering(runtime, progress, held_out=held_out).gather(sources)
         record = _record(plan, loaded, lessons)
         folder = RunFolder(path)

@@ -265,6 +265,19 @@ def test_a_failure_of_hf_itself_is_no_choice(
 # Runs
 
 
+@pytest.mark.kernel
+def test_an_engine_that_goes_on_in_another_way_is_said_once(loaded: LoadedModel) -> None:
+    said: list[str] = []
+    with open_runtime(plan_for(loaded, "hf"), loaded, say=said.append) as runtime:
+        engine = runtime.engine.engine
+        assert isinstance(engine, HFEngine)
+        engine._do_without_steps(RuntimeError("CUDA out of memory. Tried\nto allocate"))
+        runtime.sync(0)
+        runtime.sync(0)
+    expected = "no CUDA graph, each op is launched by itself (CUDA out of memory. Tried)"
+    assert said == [f"engine: from here on {expected}"]
+
+
 def test_a_run_that_goes_on_keeps_its_engine_or_is_refused(
     installed: set[str], tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from accelerate.utils import convert_outputs_to_fp32
 
 from engine_kit import ARCHITECTURES, run
 from repl_rl.engines.base import SampledLine
+from repl_rl.engines.hf.cache import RowCache
 from repl_rl.engines.hf.engine import HFEngine
 from repl_rl.models.precision import keys_in
 from repl_rl.testing.under_test import (
@@ -250,22 +251,50 @@ def test_memory_is_taken_for_the_trajectories_that_there_are(model: Any) -> None
     """Three of 64 rows are held for three, again after an update, and twice as many for more."""
 
     async def use(engine: HFEngine) -> list[int]:
-        held = []
-
-        async def sample(*prompts: int) -> None:
-            lines = (engine.line(prompt(i), max_tokens=4, seed=i) for i in prompts)
-            await asyncio.gather(*lines)
-            held.append(len(next(engine._cache.held())))
-
-        await sample(0, 1, 2)
+        await sample(engine, 0, 1, 2)
+        held = [rows_held(engine)]
         await engine.sync([], version=1)
-        await sample(3, 4, 5)
-        await sample(6)
-        await engine.sleep()
-        await sample(7)
+        await sample(engine, 3, 4, 5)
+        held.append(rows_held(engine))
+        await sample(engine, 6)
+        return [*held, rows_held(engine)]
+
+    assert run(model, use, num_rows=64) == [3, 3, 6]
+
+
+def test_a_rollout_begins_with_the_rows_of_the_one_before(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five one after another move 1, 2 and 4 rows; then five are there at once, then two."""
+    moved: list[int] = []
+    move = RowCache._move
+
+    def counted(self: RowCache) -> None:
+        moved.append(self.num_rows)
+        move(self)
+
+    monkeypatch.setattr(RowCache, "_move", counted)
+
+    async def use(engine: HFEngine) -> list[int]:
+        held = []
+        for count in (5, 2, 1):
+            moved.clear()
+            for at in range(count):
+                await sample(engine, at)
+            held += [rows_held(engine), len(moved)]
+            await engine.sleep()
         return held
 
-    assert run(model, use, num_rows=64) == [3, 3, 6, 1]
+    assert run(model, use, num_rows=64) == [8, 4, 5, 0, 2, 0]
+
+
+async def sample(engine: HFEngine, *prompts: int) -> None:
+    lines = (engine.line(prompt(i), max_tokens=4, seed=i) for i in prompts)
+    await asyncio.gather(*lines)
+
+
+def rows_held(engine: HFEngine) -> int:
+    return len(next(engine._cache.held()))
 
 
 @pytest.mark.parametrize("num_rows", [5, 64])

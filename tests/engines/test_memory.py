@@ -167,6 +167,32 @@ def test_rows_of_a_micro_batch_are_those_that_were_asked_for_or_a_gpus(
     assert (text in said) is (expected == 64)
 
 
+@pytest.mark.parametrize(("free", "expected"), [(1000, 200), (777, 0)])
+def test_what_an_update_does_without_is_what_an_engine_may_keep(free: int, expected: int) -> None:
+    """Nine tenths of what is free, less two copies of the weights, gradients, moments, activations;
+    the engine's own keys are no part of it."""
+    memory = Memory(
+        weights=100, num_copies=2, gradients=100, optimiser=200, activations=200, keys=1 << 40
+    )
+    assert memory.spare(free) == expected
+
+
+def test_a_plan_hands_on_what_its_update_does_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "free_bytes", lambda _device: 10 << 30)
+    folder, found = save_tiny_model(tmp_path), list[Memory]()
+    check = Memory.check
+
+    def seen(memory: Memory, free: int) -> None:
+        found.append(memory)
+        check(memory, free)
+
+    monkeypatch.setattr(Memory, "check", seen)
+    loaded = load_policy(make_plan(cpu(folder)), str(folder), say=lambda _: None, is_training=True)
+    assert loaded.spare_bytes == 9 * (10 << 30) // 10 - found[0].update_peak
+
+
 @pytest.mark.parametrize("wanted", [True, False])
 def test_who_says_whether_activations_are_made_again_is_heard(wanted: bool) -> None:
     def taken(_recomputes: bool) -> Memory:

@@ -32,4 +32,5 @@ class HF(EngineKind):
             dtype=loaded.precision.sampling,
             **common_options(config, loaded, row_tokens),
             num_rows=config.sampling.max_in_flight,
+            spare_bytes=loaded.spare_bytes,
         )

@@ -111,6 +111,17 @@ class KeyCache(Cache):
         for layer in self._layers:
             yield from (one for one in (layer.keys, layer.values) if one is not None)
 
+    def _move(self) -> None:
+        """Let layers have as many rows and columns as they should; what they hold stays."""
+        for layer in self._layers:
+            if layer.is_initialized:
+                layer.keys, layer.values = map(self._moved, layer.tensors())
+
+    def _moved(self, old: torch.Tensor) -> torch.Tensor:
+        new, num_columns = self.zeros(old), min(old.shape[2], self.num_columns) - 1
+        new[: len(old), :, :num_columns] = old[:, :, :num_columns]
+        return new
+
     def copy(self, source: int, target: int, *, num_keys: int) -> None:
         """Give the row `target` the first keys and values that the row `source` holds."""
         for tensor in self.held():
@@ -156,7 +167,8 @@ class _RowLayer(KeyLayer):
 class RowCache(KeyCache):
     """All layers' rows. `view` says what the next forward works on, `mask` what its tokens see.
 
-    It holds the first ones of `most_rows`, as many as `make_rows` was asked for.
+    It holds the first ones of `most_rows`, as many as `make_rows` was asked for, now or between the
+    last two resets.
     """
 
     def __init__(
@@ -164,6 +176,7 @@ class RowCache(KeyCache):
     ) -> None:
         self.capacity = capacity
         self.most_rows = most_rows
+        self._num_asked = 0
         self.rows = torch.empty(0, dtype=torch.long)  # (1, Q) or (B, 1)
         self.positions = torch.empty(0, dtype=torch.long)  # (B, Q)
         self.num_keys = 0
@@ -175,6 +188,7 @@ class RowCache(KeyCache):
 
     def make_rows(self, count: int) -> None:
         """Hold `count` rows, or twice as many as before: each is moved about once."""
+        self._num_asked = max(self._num_asked, count)
         if count > self.num_rows:
             self.num_rows = max(count, min(2 * self.num_rows, self.most_rows))
             self._move()
@@ -209,20 +223,10 @@ class RowCache(KeyCache):
         self.capacity, self.num_columns = capacity, capacity + 1
         self._move()
 
-    def _move(self) -> None:
-        """Let layers have as many rows and columns as they should; what they hold stays."""
-        for layer in self._layers:
-            if layer.is_initialized:
-                layer.keys, layer.values = map(self._larger, layer.tensors())
-
-    def _larger(self, old: torch.Tensor) -> torch.Tensor:
-        new, (rows, _, columns, _) = self.zeros(old), old.shape
-        new[:rows, :, : columns - 1] = old[:, :, :-1]
-        return new
-
     def reset(self) -> None:
-        """Give the memory back; the next forward takes it anew, all zeros."""
-        self.num_rows = 0
+        """Give the memory back; the next forward takes it anew, all zeros, for as many rows as
+        were asked for since the last reset."""
+        self.num_rows, self._num_asked = self._num_asked, 0
         for layer in self._layers:
             layer.keys = layer.values = None
             layer.is_initialized = False

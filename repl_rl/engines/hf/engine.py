@@ -19,7 +19,6 @@ import asyncio
 import contextlib
 import math
 import random
-import warnings
 from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
@@ -71,7 +70,8 @@ class HFEngine:
 
     Forwards compute in `dtype`; float32 leaves them to the model's weights. No id in
     `forbidden_ids` is ever sampled. With `is_fixed` steps have a fixed shape, in a copy of the
-    model (see `steps`): by default on a GPU.
+    model (see `steps`): by default on a GPU. Their keys and weights stay there during an update,
+    unless they take more than the `spare_bytes` that it does without.
     Memory is taken for as many rows as there were lines at once. Rows double their columns up to
     `row_tokens`, and grow beyond it only for a request that does.
     Raises ConfigError for a model that cannot go on from a row's keys and values.
@@ -89,6 +89,7 @@ class HFEngine:
         forbidden_ids: Set[int] = frozenset(),
         dtype: torch.dtype = torch.float32,
         is_fixed: bool | None = None,
+        spare_bytes: int = 0,
     ) -> None:
         self._model = model
         self._newline_ids = newline_ids
@@ -126,12 +127,17 @@ class HFEngine:
             self._try_model()
         self._compute_in(dtype)
         self._steps: Steps | None = None
-        self.about = ""
-        """Way in which steps are launched, in a few words; empty on a CPU."""
+        self._why_without = ""
         if model.device.type == "cuda" if is_fixed is None else is_fixed:
-            self._open_steps()
+            num_tokens = min(row_tokens, self._context_tokens)
+            self._open_steps(num_tokens=num_tokens, spare_bytes=spare_bytes)
 
-    def _open_steps(self) -> None:
+    @property
+    def about(self) -> str:
+        """Way in which steps are launched, in a few words; empty on a CPU."""
+        return self._why_without if self._steps is None else self._steps.about
+
+    def _open_steps(self, *, num_tokens: int, spare_bytes: int) -> None:
         """Sample by steps of fixed shape, if the model can; else as on a CPU."""
         try:
             if not self._reads_in_place:
@@ -140,14 +146,12 @@ class HFEngine:
                 self._model,
                 self._policy,
                 num_rows=len(self._rows),
-                num_tokens=min(self._row_tokens, self._context_tokens),
+                num_tokens=num_tokens,
                 # Float32 leaves it to the weights.
                 dtype=self._model.dtype if self._dtype is torch.float32 else self._dtype,
+                spare_bytes=spare_bytes,
             )
             self._try_steps(steps)
-            self.about = f"a step of fixed shape for {len(self._rows)} rows"
-            if self._model.device.type == "cuda":
-                self.about = f"one CUDA graph a step, {steps.capacity} tokens a row"
         except (*_MISFITS, AssertionError) as error:  # models assert what shapes they take
             self._do_without_steps(error)
 
@@ -158,7 +162,7 @@ class HFEngine:
             steps.close()
         self._forget()
         reason = str(error).strip().partition("\n")[0] or repr(error)
-        self.about = f"no CUDA graph, each op is launched by itself ({reason})"
+        self._why_without = f"no CUDA graph, each op is launched by itself ({reason})"
 
     def _try_steps(self, steps: Steps) -> None:
         """RuntimeError if log-probabilities differ from those of one forward over everything."""
@@ -309,19 +313,14 @@ class HFEngine:
 
     def _make_room(self, num_tokens: int) -> None:
         """Let the rows of fixed steps have so many tokens, or do without such steps."""
-        steps = self._steps
-        if steps is None:
+        if self._steps is None:
             return
         try:
-            if num_tokens > steps.capacity:
-                self._drop()
-                steps.grow(num_tokens, most=self._context_tokens)
-            steps.open()
+            self._steps.make_room(num_tokens, most=self._context_tokens)
         except RuntimeError as error:
             if not is_shortage(error):
                 raise
             self._do_without_steps(error)
-            warnings.warn(f"the engine 'hf' has {self.about}", stacklevel=2)
 
     @contextlib.contextmanager
     def _model_borrowed(self) -> Iterator[None]:

@@ -131,6 +131,11 @@ class StepCache(KeyCache):
         super().__init__(config, num_rows=num_rows, num_columns=num_columns, dtype=dtype)
         self.capacity = self.num_keys = num_columns
 
+    def resize(self, num_columns: int) -> None:
+        """Let rows have so many columns; what they hold in these stays."""
+        self.capacity = self.num_keys = self.num_columns = num_columns
+        self._move()
+
     def make_layer(self) -> KeyLayer:
         return _StepLayer(self)
 
@@ -148,6 +153,11 @@ class StepCache(KeyCache):
         """Zeros everywhere: a mask does not hide a NaN."""
         for tensor in self.held():
             tensor.zero_()
+
+    def clear_spare(self) -> None:
+        """Zeros where steps of nothing have written."""
+        for tensor in self.held():
+            tensor[:, :, -1].zero_()
 
     @property
     def num_bytes(self) -> int:
@@ -225,7 +235,12 @@ class FixedStep:
         return torch.stack((drawn.double(), chosen.double()), -1)
 
     def capture(self, pool: Any = None) -> Any:
-        """Make it one CUDA graph; returns the pool of memory that further ones may share."""
+        """Make it one CUDA graph; returns the pool of memory that further ones may share.
+
+        It writes to spare columns alone. On a CPU steps run as they are.
+        """
+        if not self._is_cuda:
+            return None
         make_stream: Any = torch.cuda.Stream
         stream, graph = make_stream(), torch.cuda.CUDAGraph()
         stream.wait_stream(torch.cuda.current_stream())

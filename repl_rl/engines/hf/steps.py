@@ -71,17 +71,24 @@ LONG = 64
 """Tokens from which on a piece is read by the second shape."""
 FEWEST_COLUMNS = 256
 """Columns of the smallest bucket that is tried where memory is short."""
-_KEPT = 0.1
-"""Share of the device's memory up to which keys and weights stay there during an update: in other
-places graphs would have to be captured again."""
 
 
 class Steps:
-    """Steps of all rows, each with room for `num_tokens` at first. Raises RuntimeError for a
-    model that no such step can be made of, and torch.OutOfMemoryError."""
+    """Steps of all rows, each with room for `num_tokens` at first, or fewer where memory is short.
+
+    Updates leave them `spare_bytes` of the device.
+    Raises RuntimeError for a model that no such step can be made of, and torch.OutOfMemoryError.
+    """
 
     def __init__(
-        self, model: Any, policy: Policy, *, num_rows: int, num_tokens: int, dtype: torch.dtype
+        self,
+        model: Any,
+        policy: Policy,
+        *,
+        num_rows: int,
+        num_tokens: int,
+        dtype: torch.dtype,
+        spare_bytes: int,
     ) -> None:
         register(NAME, attend)
         self._model = model
@@ -89,73 +96,106 @@ class Steps:
         self._policy = policy
         self._num_rows = num_rows
         self._dtype = dtype
+        self._spare_bytes = spare_bytes
         self._shadow: Shadow | None = None
         self._cache: StepCache | None = None
         self._narrow: FixedStep | None = None
         self._wide: FixedStep | None = None
-        self._num_columns = up_to_multiple(num_tokens + 1, COLUMNS)
-        while True:
-            try:
-                self.open()
-            except RuntimeError as error:
-                self.close()
-                if not is_shortage(error) or self._num_columns <= FEWEST_COLUMNS:
-                    raise
-                half = up_to_multiple(self._num_columns // 2, COLUMNS)
-                self._num_columns = max(FEWEST_COLUMNS, half)
-            else:
-                break
+        self._num_columns = self._num_wanted = _columns_for(num_tokens)
+        self._fit(self._num_columns, least=FEWEST_COLUMNS)
 
     @property
     def capacity(self) -> int:
         """Tokens that a row has room for."""
         return self._num_columns - 1
 
-    def open(self) -> None:
-        """Copy the weights, take memory for keys and capture the steps, where that is not done."""
-        if self._cache is not None:
+    @property
+    def about(self) -> str:
+        """Way in which steps are launched, in a few words."""
+        kind = "CUDA graph" if self._device.type == "cuda" else "forward of fixed shape"
+        wanted = self._num_wanted - 1
+        short = f" (no memory for {wanted})" if wanted > self.capacity else ""
+        return f"one {kind} a step, {self.capacity} tokens a row{short}"
+
+    def make_room(self, num_tokens: int, *, most: int) -> None:
+        """Be ready for rows of so many tokens, which keep what they hold.
+
+        Rows that are too short double their room up to `most` tokens, if there is memory. Raises
+        torch.OutOfMemoryError where there is none for `num_tokens`; rows may hold nothing then.
+        """
+        least, num_columns = _columns_for(num_tokens), self._num_columns
+        if least > num_columns:
+            num_columns = max(least, min(2 * num_columns, _columns_for(most)))
+        elif self._narrow is not None:
             return
+        self._fit(num_columns, least=max(least, FEWEST_COLUMNS))
+
+    def _fit(self, num_columns: int, *, least: int) -> None:
+        """Make the steps with so many columns, or with the most that there is memory for."""
+        self._num_wanted = max(self._num_wanted, num_columns)
+        is_held = self._cache is not None
+        while True:
+            try:
+                self._make(num_columns)
+            except RuntimeError as error:
+                if not is_shortage(error) or num_columns <= least:
+                    self.close()
+                    raise
+            else:
+                return
+            # Behind the handler: an error keeps alive what its frames hold.
+            if not is_held:
+                self._cache = None
+            num_columns = max(least, up_to_multiple(num_columns // 2, COLUMNS))
+
+    def _make(self, num_columns: int) -> None:
+        """Copy the weights, take memory for keys and capture the steps, as far as is not done."""
+        self._release()
         if self._shadow is None:
             self._shadow = Shadow(self._model, dtype=self._dtype, attention=NAME)
-        config = self._shadow.model.config
-        cache = self._cache = StepCache(
-            config, num_rows=self._num_rows, num_columns=self._num_columns, dtype=self._dtype
-        )
+        if self._cache is None:
+            config = self._shadow.model.config
+            self._cache = StepCache(
+                config, num_rows=self._num_rows, num_columns=num_columns, dtype=self._dtype
+            )
+        elif num_columns != self._cache.num_columns:
+            self._cache.resize(num_columns)
         slots = max(FEWEST_SLOTS, self._num_rows // ROWS_A_SLOT)
         shapes = (Shape(slots, WIDTH, self._num_rows), Shape(WIDE_SLOTS, WIDE, 0))
-        narrow, wide = (
-            FixedStep(self._shadow.model, cache, self._policy, shape, device=self._device)
+        self._narrow, self._wide = (
+            FixedStep(self._shadow.model, self._cache, self._policy, shape, device=self._device)
             for shape in shapes
         )
-        self._narrow, self._wide = narrow, wide
-        if self._device.type == "cuda":
-            wide.capture(narrow.capture())
-        cache.clear()
+        self._wide.capture(self._narrow.capture())
+        self._cache.clear_spare()
+        self._num_columns = num_columns
 
-    def close(self) -> None:
-        """Give keys and graphs back; `open` takes them anew. Rows hold nothing then."""
+    def _release(self) -> None:
+        """Give the graphs back, and what they compute in."""
         for step in (self._narrow, self._wide):
             if step is not None:
                 step.close()
-        self._narrow = self._wide = self._cache = None
+        self._narrow = self._wide = None
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def rest(self) -> None:
-        """The trainer may want memory: what rows hold is worth nothing any more."""
-        if self._cache is None or self._shadow is None or self._device.type != "cuda":
-            return
-        _, total = torch.cuda.mem_get_info(self._device)
-        if self._cache.num_bytes + self._shadow.num_bytes > _KEPT * total:
-            self._shadow = None
-            self.close()
+    def close(self) -> None:
+        """Give keys and graphs back; `make_room` takes them anew. Rows hold nothing then."""
+        self._cache = None
+        self._release()
 
-    def grow(self, num_tokens: int, *, most: int) -> None:
-        """Room for longer rows, at least doubled up to `most` tokens; they hold nothing then."""
-        self.close()
-        num_columns = max(num_tokens, min(2 * self._num_columns, most))
-        self._num_columns = up_to_multiple(num_columns + 1, COLUMNS)
-        self.open()
+    def rest(self) -> None:
+        """Leave an update the memory that it needs: what rows hold is worth nothing any more.
+
+        To give keys back costs a capture, since graphs know where they lie.
+        """
+        if self._cache is None or self._shadow is None:
+            return
+        weights = self._shadow.num_bytes
+        if weights + self._cache.num_bytes > self._spare_bytes:
+            if weights > self._spare_bytes:
+                self._shadow = None
+            self.close()
 
     def load(self) -> None:
         """Take the model's weights as they are."""
@@ -224,11 +264,21 @@ class Steps:
         return torch.tensor(answers)
 
 
+def _columns_for(num_tokens: int) -> int:
+    """Columns of a row with room for so many tokens and a spare one."""
+    return up_to_multiple(num_tokens + 1, COLUMNS)
+
+
 def is_shortage(error: BaseException | None) -> bool:
-    """Say whether it is a lack of memory, or what a capture made of one."""
-    while error is not None and not isinstance(error, torch.OutOfMemoryError):
+    """Say whether it is a lack of memory, or what a capture made of one.
+
+    What CUDA itself takes for a graph is no type of torch's.
+    """
+    while error is not None:
+        if isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error):
+            return True
         error = error.__context__
-    return error is not None
+    return False
 
 
 def num_unread(row: CacheRow, prompts: Prompts) -> int:
