@@ -30,8 +30,9 @@ VOCABULARY = 1024
 """Of the tiny model."""
 LINE_TOKENS = 12
 """Of a line of random weights on average: one id in so many ends in a newline."""
-PLUGINS = ("pytest_timeout",)
-"""Of pytest. The others that a machine has may warn, and a warning ends a session of tests."""
+PLUGINS = ("pytest_timeout", "repl_rl.golden.pytest_plugin")
+"""Of pytest: those that its settings here name. The others that a machine has may warn, and a
+warning ends a session of tests."""
 Cells = dict[str, Any]
 
 
@@ -143,19 +144,24 @@ class Job:
 # 1. Laws
 
 
+def laws_command(*more: str) -> list[str]:
+    """Words of a pytest that runs the laws, for `LAWS_ENV`."""
+    return [
+        *(sys.executable, "-m", "pytest", "tests/e2e/test_device.py", "tests/laws/test_device.py"),
+        *("-m", "gpu", "-vv", "--maxfail=8", "-p", "no:cacheprovider", "--tb=short"),
+        *("-W", "default", *(word for name in PLUGINS for word in ("-p", name)), *more),
+    ]
+
+
+LAWS_ENV = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONUNBUFFERED": "1"}
+
+
 def laws(job: Job) -> Iterator[Cells]:
     """The laws of engines, on the device, with steps of fixed shape and without."""
-    command = [
-        *(sys.executable, "-m", "pytest", "tests/e2e/test_device.py", "-vv", "--maxfail=8"),
-        *("tests/laws/test_device.py", "-m", "gpu", "-p", "no:cacheprovider", "--tb=short"),
-        *("-W", "default", *(word for name in PLUGINS for word in ("-p", name))),
-    ]
     process = subprocess.Popen(
-        command,
+        laws_command(),
         cwd=ROOT,
-        env=os.environ
-        | {"REPL_RL_TEST_DEVICE": job.device, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-        | {"PYTHONUNBUFFERED": "1"},
+        env=os.environ | LAWS_ENV | {"REPL_RL_TEST_DEVICE": job.device},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -21,6 +21,12 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("gpu")
 
 
+@pytest.fixture
+def rows(gpu: ModuleType) -> ModuleType:
+    """What it measures."""
+    return importlib.import_module("gpu_rows")
+
+
 def test_the_page_shows_what_was_measured_and_nothing_else(gpu: ModuleType) -> None:
     found = {
         "laws": {"machine": "a card", "passed": 31, "said": ["..."], "is whole": True},
@@ -55,6 +61,18 @@ def test_the_section_takes_the_place_of_the_one_before(gpu: ModuleType, tmp_path
     page.write_text("# Engines\n\n## On a GPU\n\n### Measured\nold\n")
     gpu.put(page, "### Measured\nnew\n")
     assert page.read_text() == "# Engines\n\n## On a GPU\n\n### Measured\nnew\n"
+
+
+@pytest.mark.slow
+def test_the_laws_of_a_gpu_are_found_by_a_pytest_with_our_plugins_alone(
+    rows: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (rows.LAWS_ENV | {"REPL_RL_TEST_DEVICE": "cpu"}).items():
+        monkeypatch.setenv(name, value)
+    command = rows.laws_command("--collect-only", "-q")
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert " tests collected" in found.stdout
 
 
 @pytest.mark.slow
