@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
+import re
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -54,6 +60,58 @@ def test_the_page_is_that_of_its_rows(gpu: ModuleType) -> None:
 
 def test_figures_are_of_rows_that_there_are(gpu: ModuleType) -> None:
     assert set(gpu.FIGURES) == set(gpu.ROWS)
+
+
+LAWS = (
+    *("e2e/test_device.py", "laws/test_device.py"),
+    *("conftest.py", "e2e/conftest.py", "laws/conftest.py"),
+)
+"""Files of tests that the row `laws` loads."""
+
+
+def imported(path: Path, seen: set[Path]) -> Iterator[str]:
+    """Packages that a file imports, and the files beside it and those of `tests/support`."""
+    seen.add(path)
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+        for name in names:
+            first = name.partition(".")[0]
+            homes = (path.parent, ROOT / "benchmarks", ROOT / "tests" / "support")
+            ours = [file for home in homes if (file := home / f"{first}.py").exists()]
+            if not ours:
+                yield first
+            elif ours[0] not in seen:
+                yield from imported(ours[0], seen)
+
+
+def asked_for(project: dict[str, Any], requirements: list[str]) -> Iterator[str]:
+    """Names of requirements, and those of our own extras among them."""
+    for requirement in requirements:
+        name, extras = re.match(r"([\w-]+)(?:\[([\w,-]+)\])?", requirement).groups()  # type: ignore[union-attr]
+        if name != project["name"]:
+            yield name.replace("_", "-").lower()
+        for extra in filter(None, (extras or "").split(",")):
+            yield from asked_for(project, project["optional-dependencies"][extra])
+
+
+def test_make_gpu_installs_what_its_rows_import() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    (extras,) = re.findall(r"--editable '\.(\[\S+\])' \$\(GPU_TOOLS\)", makefile)
+    (tools,) = re.findall(r"^GPU_TOOLS = (.*)$", makefile, re.MULTILINE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    given = [*project["dependencies"], project["name"] + extras, *tools.split()]
+    installed = set(asked_for(project, given))
+    assert "gguf" in installed  # transformers imports it for the model that is measured by default
+    seen: set[Path] = set()
+    files = [ROOT / "benchmarks" / "gpu.py", *(ROOT / "tests" / name for name in LAWS)]
+    names = {name for file in files for name in imported(file, seen)}
+    there = packages_distributions()
+    packages = names - sys.stdlib_module_names - {"repl_rl", "repl_sandbox", "vllm"}
+    assert {name for name in packages if not installed & {
+        one.lower().replace("_", "-") for one in there.get(name, [name])
+    }} == set()  # fmt: skip
 
 
 def test_the_section_takes_the_place_of_the_one_before(gpu: ModuleType, tmp_path: Path) -> None:
