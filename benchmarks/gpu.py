@@ -23,7 +23,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gpu_rows import ROWS, Cells, Job
+from gpu_job import Cells, Job
+from gpu_rows import ROWS
 
 FIGURES: Mapping[str, Mapping[str, str]] = {
     "laws": {"passed": "tests of the engine `hf` and of the update that pass"},
