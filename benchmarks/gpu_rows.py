@@ -5,11 +5,13 @@ Knows which there are, and the laws. Does not know how the others are measured, 
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from gpu_decoding import compiled, gap, in_flight, line_tax, replay
 from gpu_job import Cells, Job
@@ -54,16 +56,28 @@ def laws(job: Job) -> Iterator[Cells]:
         raise RuntimeError(f"pytest ended with {process.returncode}")
 
 
-ROWS: dict[str, tuple[Callable[[Job], Iterator[Cells]], float]] = {
-    "laws": (laws, 150),
-    "line tax": (line_tax, 60),
-    "rollout": (rollout, 75),
-    "update": (update, 60),
-    "grpo": (grpo, 75),
-    "gap": (gap, 60),
-    "warm": (warm, 60),
-    "replay": (replay, 60),
-    "in flight": (in_flight, 60),
-    "compiled": (compiled, 120),
+class Row(NamedTuple):
+    measure: Callable[[Job], Iterator[Cells]]
+    limit_s: float
+    package: str = "torch"
+    """Where this is not installed there is nothing to measure."""
+
+
+ROWS: Mapping[str, Row] = {
+    "laws": Row(laws, 150),
+    "line tax": Row(line_tax, 60),
+    "rollout": Row(rollout, 75),
+    "update": Row(update, 60),
+    "grpo": Row(grpo, 75),
+    "gap": Row(gap, 60),
+    "warm": Row(warm, 60),
+    "replay": Row(replay, 60),
+    "in flight": Row(in_flight, 60),
+    "compiled": Row(compiled, 120),
 }
-"""By worth, each with the seconds that it may take."""
+"""By worth."""
+
+
+def measurable() -> list[str]:
+    """Rows whose package is installed."""
+    return [name for name, row in ROWS.items() if importlib.util.find_spec(row.package)]
