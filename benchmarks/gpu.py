@@ -39,10 +39,18 @@ FIGURES: Mapping[str, Mapping[str, str]] = {
         "graph 64 uneven tokens/s": "the same in lines of 4 to 20 tokens, tokens/s",
         "plain 64 lines tokens/s": "as on a CPU, op by op: lines of 12 and 8, tokens/s",
     },
+    "vllm": {
+        "vllm 64 lines tokens/s": "vLLM, 64 rows, lines of 12 tokens and 8 observed, tokens/s",
+        "vllm 64 line tax": "relative to one uninterrupted line",
+    },
     "rollout": {
         "graph 64 second tokens/s": "a rollout of 64 trajectories, kernels and adapter, tokens/s",
         "graph 64 second s": "the same, seconds",
         "plain 8 first tokens/s": "as on a CPU, 8 trajectories, tokens/s",
+    },
+    "busy": {
+        f"{ms} ms busy": f"32 trajectories, kernels of {ms} ms a line, share that the GPU computes"
+        for ms in (0, 10, 50, 250)
     },
     "update": {
         "tree tokens/s": "an update of 64 trajectories, all weights, tokens/s",
@@ -55,11 +63,39 @@ FIGURES: Mapping[str, Mapping[str, str]] = {
         "step 2 phases": "the same, by phase",
         "peak GiB": "the same, GiB at the peak",
     },
+    "update long": {
+        "tree tokens/s": "an update of 64 x 2,048 tokens, checkpointing, by fours, tokens/s",
+        "tree GiB": "the same, GiB at the peak",
+        "trl tokens/s": "stock TRL, tokens/s",
+        "trl GiB": "stock TRL, GiB at the peak",
+    },
+    "update 16k": {
+        "tree tokens/s": "0.6 B, an update of 16,384 tokens at once, checkpointing, tokens/s",
+        "tree GiB": "the same, GiB at the peak",
+        "trl tokens/s": "stock TRL, row by row, tokens/s",
+        "trl GiB": "stock TRL, GiB at the peak",
+    },
+    "tool loop": {
+        "trl 50 ms s": "TRL's tool loop, 32 trajectories, 6 calls of 50 ms each, seconds",
+        "trl 50 ms busy": "the same, share that the GPU computes",
+        "50 ms s": "ours on as many tokens, seconds",
+        "50 ms busy": "the same, share that the GPU computes",
+    },
+    "curve": {"rates": "held-out problems solved, from a warm start to GRPO, by seconds"},
+    "memory": {
+        f"{name} estimate / allocated MiB": f"0.6 B, {name}: MiB estimated and allocated"
+        for name in ("mixed", "lora", "checkpointing")
+    },
     "gap": {
         "all bfloat16 against autocast": "engine beside update, nats a token",
         "all float32 against float32": "the same, both in float32",
     },
     "warm": {"trees s a step": "a step of a warm start, 8 transcripts of 174 tokens, seconds"},
+    "killed": {"losses off by": "losses of a run that went on after SIGKILL, off by"},
+    "line tax 0.6 B": {
+        "graph 64 lines tokens/s": "0.6 B, 64 rows, lines of 12 tokens and 8 observed, tokens/s",
+        "graph 64 line tax": "relative to one uninterrupted line",
+    },
     "replay": {
         "narrow 319 columns ms": "a decoding step of 64 rows at 320 tokens a row, ms",
         "narrow 2303 columns ms": "at 2,304",
@@ -130,16 +166,19 @@ async def measured(
 ) -> set[str]:
     """Measure rows, and hand each to `keep`; returns those that are whole.
 
-    One after the other on a GPU. On a CPU, where the figures say nothing, as many as it has cores.
+    One after the other on a GPU. On a CPU, where the figures say nothing, as many as it has cores,
+    and limits are longer: they are those of a GPU.
     """
     deadline, whole = time.monotonic() + args.seconds, set()
-    turn = asyncio.Semaphore(1 if args.device == "cuda" else os.cpu_count() or 1)
+    is_cuda = args.device == "cuda"
+    turn = asyncio.Semaphore(1 if is_cuda else os.cpu_count() or 1)
 
     async def one(name: str) -> None:
         async with turn:
             left = deadline - time.monotonic()
             if left > 10:
-                cells = await row(name, args, min(left, ROWS[name].limit_s))
+                limit = ROWS[name].limit_s * (1 if is_cuda else 3)
+                cells = await row(name, args, min(left, limit))
                 keep(name, cells)
                 whole.update([name] if cells["is whole"] else [])
 

@@ -6,12 +6,14 @@ Each is a generator of what it found so far. Knows engines. Does not know runs o
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import math
 import random
 import statistics
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from gpu_job import Cells, Job
@@ -22,9 +24,14 @@ SAMPLED, OBSERVED, PROMPT = 12, 8, 64
 
 def line_tax(job: Job) -> Iterator[Cells]:
     """Sampled tokens per second in lines with observations, and of as many in one piece."""
-    num_lines = job.pick(2, 10)
-    yield from _taxed(job, True, job.pick(8, 64), num_lines)
+    yield from _taxed(job, True, job.pick(8, 64), job.pick(2, 10))
     yield from _taxed(job, False, job.pick(8, 64), job.pick(2, 4))
+
+
+def line_tax_of_shape(job: Job) -> Iterator[Cells]:
+    """The same for random weights in the shape of Qwen3-0.6B."""
+    job.take_shape()
+    yield from _taxed(job, True, job.pick(4, 64), job.pick(2, 10))
 
 
 def in_flight(job: Job) -> Iterator[Cells]:
@@ -33,11 +40,37 @@ def in_flight(job: Job) -> Iterator[Cells]:
         yield from _taxed(job, True, count, job.pick(2, 8 if count < 500 else 4))
 
 
+def in_vllm(job: Job) -> Iterator[Cells]:
+    """The line tax of vLLM, which takes a minute or two to start."""
+    from repl_rl.engines.vllm.engine import VLLMEngine
+    from repl_rl.models.loading import read_files
+
+    count, num_lines, started = job.pick(8, 64), job.pick(2, 10), time.perf_counter()
+    engine = VLLMEngine(
+        read_files(job.model).base,
+        dtype="bfloat16" if job.is_cuda else "float32",
+        device=job.device,
+        newline_ids=frozenset(),
+        eos_ids=frozenset(),
+        num_rows=count,
+        row_tokens=_row_tokens(num_lines),
+    )
+    yield {"open s": round(time.perf_counter() - started, 1)}
+    yield from _rates(job, engine, "vllm", count, num_lines)
+
+
+def _row_tokens(num_lines: int) -> int:
+    return PROMPT + (num_lines + 1) * (SAMPLED + OBSERVED)
+
+
 def _taxed(job: Job, is_fixed: bool, count: int, num_lines: int) -> Iterator[Cells]:
-    loaded = job.load()
-    row_tokens = PROMPT + (num_lines + 1) * (SAMPLED + OBSERVED)
+    loaded, row_tokens = job.load(), _row_tokens(num_lines)
     engine = job.engine(loaded, is_fixed=is_fixed, num_rows=count, row_tokens=row_tokens)
-    kind, rates = "graph" if is_fixed else "plain", {}
+    yield from _rates(job, engine, "graph" if is_fixed else "plain", count, num_lines)
+
+
+def _rates(job: Job, engine: Any, kind: str, count: int, num_lines: int) -> Iterator[Cells]:
+    rates: dict[str, float] = {}
 
     async def all_rates() -> None:
         await _rate(engine, min(count, 8), [2, 2], "warm")
@@ -83,6 +116,90 @@ async def _rate(engine: Any, count: int, sizes: Sequence[int], key: str) -> floa
     started = time.perf_counter()
     sampled = await asyncio.gather(*map(go_on, rngs, begun))
     return sum(sampled) / (time.perf_counter() - started)
+
+
+def busy(job: Job) -> Iterator[Cells]:
+    """Share of a rollout's time that the device computes, by what a kernel takes for each line."""
+    from tool_loop import COUNT, ROUNDS, Made
+
+    num = (ROUNDS + 1) * SAMPLED + ROUNDS * OBSERVED
+    _beside_kernels(job, Made(0.0, PROMPT, num), (0, 10) if job.is_tiny else (0, 10, 50, 250))
+    yield {"trajectories": COUNT, "lines of each": ROUNDS}
+
+
+def tool_loop(job: Job) -> Iterator[Cells]:
+    """The same of TRL's tool loop at 50 ms, and of ours on as many tokens."""
+    import torch
+    from tool_loop import COUNT, ROUNDS, make_model, trl
+    from transformers import AutoModelForCausalLM
+
+    from repl_rl.models.loading import read_files
+
+    def make() -> Any:
+        if job.is_tiny:
+            return make_model()
+        base = read_files(job.model).base
+        return AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16)
+
+    ms = job.pick(1, 50)
+    spans: dict[bool, float] = {}
+    for is_watched in (True, False):  # the first warms up
+        made = trl(
+            [ms / 1000] * (ROUNDS * COUNT),
+            make=make,
+            device=job.device,
+            watch=functools.partial(_span, job, spans, is_watched),
+        )
+    yield _shares(f"trl {ms} ms", spans)
+    _beside_kernels(job, made, (ms,))
+
+
+def _beside_kernels(job: Job, like: Any, delays_ms: Sequence[int]) -> None:
+    """Note our rollout, of rows as long as `like`, with kernels that sleep for each line."""
+    from tool_loop import COUNT, ROUNDS, repl_rl
+
+    row_tokens = like.num_prompt + like.num_completion
+    engine = job.engine(job.load(), is_fixed=True, num_rows=COUNT, row_tokens=row_tokens)
+
+    async def all_delays() -> None:
+        await repl_rl([0.0] * (ROUNDS * COUNT), like, engine)  # warms up
+        for ms in delays_ms:
+            spans: dict[bool, float] = {}
+            for is_watched in (True, False):
+                watch = functools.partial(_span, job, spans, is_watched)
+                await repl_rl([ms / 1000] * (ROUNDS * COUNT), like, engine, watch=watch)
+            job.note(**_shares(f"{ms} ms", spans))
+        await engine.aclose()
+
+    asyncio.run(all_delays())
+
+
+@contextmanager
+def _span(job: Job, spans: dict[bool, float], is_watched: bool) -> Iterator[None]:
+    """Seconds of what is inside; watched, those of its kernels on the device.
+
+    Watching takes time, so the two are two spans. On a CPU it is the time of the process.
+    """
+    from torch.profiler import ProfilerActivity, profile
+
+    job.sync()
+    clock = time.process_time if is_watched else time.perf_counter
+    is_profiled = is_watched and job.is_cuda
+    watching: Any = profile(activities=[ProfilerActivity.CUDA]) if is_profiled else nullcontext()
+    started = clock()
+    with watching as seen:
+        yield
+        job.sync()
+    spans[is_watched] = clock() - started
+    if is_profiled:
+        spans[True] = sum(row.self_device_time_total for row in seen.key_averages()) / 1e6
+
+
+def _shares(name: str, spans: dict[bool, float]) -> Cells:
+    return {
+        f"{name} s": round(spans[False], 2),
+        f"{name} busy": round(spans[True] / spans[False], 2),
+    }
 
 
 def gap(job: Job) -> Iterator[Cells]:

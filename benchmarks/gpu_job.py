@@ -67,6 +67,15 @@ class Job:
             save_model(Path(model))
         self.model = model
 
+    def take_shape(self) -> None:
+        """Give it a model of random weights in the shape of Qwen3-0.6B."""
+        from memory import SIZES, save_model
+
+        small = SIZES["0.1B"] | {"num_hidden_layers": 2, "vocab_size": VOCABULARY}
+        folder = self.folder / "shaped"
+        save_model(folder, small if self.is_tiny else SIZES["0.6B"], self.device)
+        self.model = str(folder)
+
     def pick(self, small: int, usual: int) -> int:
         return small if self.is_tiny else usual
 

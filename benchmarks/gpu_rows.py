@@ -13,9 +13,29 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from gpu_decoding import compiled, gap, in_flight, line_tax, replay
+from gpu_decoding import (
+    busy,
+    compiled,
+    gap,
+    in_flight,
+    in_vllm,
+    line_tax,
+    line_tax_of_shape,
+    replay,
+    tool_loop,
+)
 from gpu_job import Cells, Job
-from gpu_training import grpo, rollout, update, warm
+from gpu_training import (
+    curve,
+    grpo,
+    killed,
+    memory,
+    rollout,
+    update,
+    update_long,
+    update_packed,
+    warm,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 PLUGINS = ("pytest_timeout", "repl_rl.golden.pytest_plugin")
@@ -66,11 +86,20 @@ class Row(NamedTuple):
 ROWS: Mapping[str, Row] = {
     "laws": Row(laws, 150),
     "line tax": Row(line_tax, 60),
+    "vllm": Row(in_vllm, 150, "vllm"),
     "rollout": Row(rollout, 75),
+    "busy": Row(busy, 60),
     "update": Row(update, 60),
     "grpo": Row(grpo, 75),
+    "update 16k": Row(update_packed, 60),
+    "update long": Row(update_long, 60),
+    "tool loop": Row(tool_loop, 60),
+    "curve": Row(curve, 60),
+    "memory": Row(memory, 60),
     "gap": Row(gap, 60),
     "warm": Row(warm, 60),
+    "killed": Row(killed, 60),
+    "line tax 0.6 B": Row(line_tax_of_shape, 60),
     "replay": Row(replay, 60),
     "in flight": Row(in_flight, 60),
     "compiled": Row(compiled, 120),

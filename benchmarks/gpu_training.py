@@ -13,9 +13,10 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from gpu_job import Cells, Job
 
@@ -93,30 +94,69 @@ def hf_with(is_fixed: bool) -> Iterator[None]:
         HFEngine.__init__ = own  # type: ignore[method-assign]
 
 
+class Sizes(NamedTuple):
+    """Made-up trajectories of an update, and the ways it is taken."""
+
+    groups: int
+    siblings: int
+    prompt: int
+    common: int
+    completion: int
+    """Tokens of one, on average."""
+    ways: Mapping[str, int]
+    """Rows of a micro-batch."""
+    settings: tuple[str, ...] = ()
+
+
+_CHECKPOINTED = ("grpo.gradient_checkpointing=true",)
+SHORT = Sizes(8, 8, 115, 70, 141, {"tree": 64, "loop": 64, "trl": 64})
+LONG = Sizes(8, 8, 115, 70, 1933, {"tree": 4, "trl": 4}, _CHECKPOINTED)
+PACKED = Sizes(1, 8, 64, 64, 1984, {"tree": 8, "trl": 1}, _CHECKPOINTED)
+"""16,384 tokens."""
+
+
 def update(job: Job) -> Iterator[Cells]:
-    """Tokens per second of an update as a tree, by branch and as TRL makes it."""
+    """Tokens per second of an update of 64 trajectories: as a tree, by branch, and by TRL."""
+    yield from _updated(job, SHORT)
+
+
+def update_long(job: Job) -> Iterator[Cells]:
+    """The same of 64 trajectories of 2,048 tokens, with activations computed again."""
+    yield from _updated(job, LONG)
+
+
+def update_packed(job: Job) -> Iterator[Cells]:
+    """The same of 16,384 tokens at once, for random weights in the shape of Qwen3-0.6B."""
+    job.take_shape()
+    yield from _updated(job, PACKED)
+
+
+def _updated(job: Job, sizes: Sizes) -> Iterator[Cells]:
+    import torch
     from update import measured, trajectories
 
     from repl_rl.models.loading import read_files
     from repl_rl.update import token_tree as tree_attention
 
-    size, at_once = job.pick(2, 8), tree_attention.AT_ONCE
-    for way in ("tree", "loop", "trl"):
+    at_once = tree_attention.AT_ONCE
+    if job.is_tiny:
+        sizes = Sizes(2, 2, 12, 6, 20, sizes.ways, sizes.settings)
+    for way, rows in sizes.ways.items():
         tree_attention.AT_ONCE = at_once
         args = argparse.Namespace(
             model=read_files(job.model).base,
             device=job.device,
             way=way,
-            steps=job.pick(2, 3),
-            groups=size,
-            siblings=size,
-            prompt=job.pick(12, 115),
-            common=job.pick(6, 70),
-            completion=job.pick(20, 141),
-            set=[],
+            steps=job.pick(1, 3),
+            set=[*sizes.settings, f"grpo.micro_batch_size={job.pick(min(rows, 4), rows)}"],
+            **sizes._asdict(),
         )
         num = sum(len(one.prompt_ids) + len(one.completion_ids) for one in trajectories(args))
-        wall, cpu, peak, loss = measured(args)
+        try:
+            wall, cpu, peak, loss = measured(args)
+        except torch.OutOfMemoryError as error:
+            yield {f"{way} ended": str(error)[:300]}
+            continue
         yield {
             f"{way} tokens/s": round(num / wall),
             f"{way} s": round(wall, 3),
@@ -125,6 +165,23 @@ def update(job: Job) -> Iterator[Cells]:
             f"{way} loss": loss,
         }
         gc.collect()
+
+
+def memory(job: Job) -> Iterator[Cells]:
+    """The estimate of an update's memory beside the most that torch allocated, MiB."""
+    from memory import CASES, peak
+
+    job.take_shape()
+    rows, tokens = job.pick(2, 4), job.pick(32, 1024)
+    common = (
+        *(f"model={job.model}", f"sampling.device={job.device}"),
+        *(f"sampling.max_tokens={tokens // 2}", "sampling.max_in_flight=1"),
+        *("grpo.steps=2", "grpo.problems_per_step=1", f"grpo.group_size={rows}"),
+        f"grpo.micro_batch_size={rows}",
+    )
+    for name in ("mixed", "lora", "checkpointing")[: job.pick(1, 3)]:
+        estimate, most = peak([*common, *CASES[name]])
+        yield {f"{name} estimate / allocated MiB": f"{estimate:,.0f} / {most:,.0f}"}
 
 
 def grpo(job: Job) -> Iterator[Cells]:
@@ -197,3 +254,69 @@ def warm(job: Job) -> Iterator[Cells]:
         )
         each = [b - a for a, b in itertools.pairwise(times)]
         yield {f"{'trees' if as_trees else 'padded'} s a step": round(statistics.median(each), 3)}
+
+
+def curve(job: Job) -> Iterator[Cells]:
+    """Held-out solve rate against seconds: a warm start with an adapter, then GRPO steps."""
+    from repl_rl.progress import SILENT
+    from repl_rl.training.sources import Sources
+    from repl_rl.training.train import train
+    from repl_rl.training.warmstart import warm_start
+
+    size, began = job.pick(2, 8), time.monotonic()
+    settings = (
+        *(f"eval.problems={job.pick(2, 64)}", "report.curve=false"),
+        *(f"sampling.max_in_flight={size * size}", f"sandbox.standby={size}"),
+    )
+    shown = f"warmstart.demonstrations={job.pick(4, 240)}"
+    begun = f"warmstart.problems_before={job.pick(1, 32)}"
+    warm = plan_with_adapter(job, *settings, shown, begun)
+    path = job.folder / "warm"
+    warm_start(warm, path, SILENT, Sources())
+    points = list(_rates(path, time.monotonic() - began))
+    yield {"rates": dict(points)}
+    steps = (f"grpo.steps={job.pick(1, 4)}", f"eval.every={job.pick(1, 2)}")
+    sizes = (f"grpo.problems_per_step={size}", f"grpo.group_size={size}")
+    model = f"model={path / 'checkpoints' / 'final'}"
+    train(plan_with_adapter(job, *settings, *steps, *sizes, model), job.folder / "run", SILENT)
+    points += _rates(job.folder / "run", time.monotonic() - began)
+    yield {"rates": dict(points)}
+
+
+def _rates(run: Path, ended: float) -> Iterator[tuple[str, str]]:
+    """(seconds, solve rate) of each measurement of a run that ended at `ended`."""
+    rows = [json.loads(row) for row in (run / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        if "eval_solve_rate" in row:
+            at = ended - rows[-1]["wall_s"] + row["wall_s"]
+            yield f"{at:.0f} s", f"{100 * row['eval_solve_rate']:.0f} %"
+
+
+def killed(job: Job) -> Iterator[Cells]:
+    """Losses of a run of a tiny model that SIGKILL ended and that went on, beside a whole run's."""
+    from resume import kill, start, wait
+
+    from small_run import small
+    from tiny_model import save_tiny_model
+
+    settings = {"sampling__device": job.device, "grpo__dtype": "float32", "grpo__steps": 4}
+    # With a reference, so that a step whose trajectories are worth the same has a loss, too.
+    more = {"grpo__learning_rate": 1e-3, "grpo__kl_beta": 0.01, "report__checkpoint_every": 1}
+    words = small(**settings, **more)
+    begin = ("--model", str(save_tiny_model(job.folder / "tiny")), *words, "--output")
+    whole, ended = job.folder / "whole", job.folder / "ended"
+    seconds = wait(start(job.folder, *begin, "whole"), whole)
+    yield {"a whole run s": round(seconds, 1)}
+    where, left = kill(start(job.folder, *begin, "ended"), ended, seconds / 2)
+    yield {"killed in": where, "processes left": left}
+    wait(start(job.folder, "--resume", "ended"), ended)
+    losses = [
+        [row["loss"] for text in (run / "metrics.jsonl").read_text().splitlines()
+         if "loss" in (row := json.loads(text))]
+        for run in (whole, ended)
+    ]  # fmt: skip
+    yield {"losses": losses}
+    off = max(abs(a - b) for a, b in zip(*losses, strict=True))
+    yield {"losses off by": f"{off:.1g} of {max(map(abs, losses[0])):.2g}"}
+    if left or where == "the end" or off > 1e-2 * max(map(abs, losses[0])):
+        raise RuntimeError("the run that went on is another, or was not killed")
