@@ -130,7 +130,8 @@ def busy(job: Job) -> Iterator[Cells]:
 def tool_loop(job: Job) -> Iterator[Cells]:
     """The same of TRL's tool loop at 50 ms, and of ours on as many tokens."""
     import torch
-    from tool_loop import COUNT, ROUNDS, make_model, trl
+    from sampling import make_model
+    from tool_loop import COUNT, ROUNDS, trl
     from transformers import AutoModelForCausalLM
 
     from repl_rl.models.loading import read_files
@@ -180,6 +181,7 @@ def _span(job: Job, spans: dict[bool, float], is_watched: bool) -> Iterator[None
 
     Watching takes time, so the two are two spans. On a CPU it is the time of the process.
     """
+    from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
     job.sync()
@@ -192,7 +194,8 @@ def _span(job: Job, spans: dict[bool, float], is_watched: bool) -> Iterator[None
         job.sync()
     spans[is_watched] = clock() - started
     if is_profiled:
-        spans[True] = sum(row.self_device_time_total for row in seen.key_averages()) / 1e6
+        rows = [row for row in seen.key_averages() if row.device_type == DeviceType.CUDA]
+        spans[True] = sum(row.self_device_time_total for row in rows) / 1e6
 
 
 def _shares(name: str, spans: dict[bool, float]) -> Cells:
