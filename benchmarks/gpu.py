@@ -22,6 +22,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -279,16 +280,20 @@ def sees_gpu() -> bool:
     return torch.cuda.is_available()
 
 
+def card(device: str) -> str:
+    if device == "cpu":
+        return platform.machine()
+    import torch
+
+    return torch.cuda.get_device_name()
+
+
 def about(args: argparse.Namespace) -> tuple[str, str]:
     """(card and model, these with what they run on and the day)."""
-    import torch
-    import transformers
-
-    card = torch.cuda.get_device_name() if args.device == "cuda" else platform.machine()
-    given = "a tiny random model" if args.sizes == "tiny" else args.model
+    given = "a random model and tiny sizes" if args.sizes == "tiny" else args.model
     model = os.path.basename(os.path.abspath(given))  # a link in a cache leads to another name
-    place = f"{card}, {model.removesuffix('.gguf')}"
-    versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    place = f"{card(args.device)}, {model.removesuffix('.gguf')}"
+    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers"))
     found = driver() if args.device == "cuda" else None
     machine = f"{place}, {versions}, {datetime.date.today()}"
     return place, machine + (f", driver {found}" if found else "")

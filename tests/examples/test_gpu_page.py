@@ -101,7 +101,7 @@ def measure_laws(
     monkeypatch.setattr(gpu, "measurable", lambda: ["laws"])
     monkeypatch.setattr(gpu, "sees_gpu", lambda: True)
     monkeypatch.setattr(gpu, "driver", lambda: None)
-    monkeypatch.setattr("torch.cuda.get_device_name", lambda: card)
+    monkeypatch.setattr(gpu, "card", lambda device: card)
     monkeypatch.setattr(sys, "argv", ["gpu.py", "--model", model, "--output", "page.md"])
     with pytest.raises(SystemExit) as ended:
         gpu.main()
@@ -246,7 +246,7 @@ def test_a_row_is_measured_into_the_page_and_into_the_file_beside_it(tmp_path: P
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "gpu.json").read_text())
     ((place, rows),) = found.items()
-    assert place.endswith(", a tiny random model")
+    assert place.endswith(", a random model and tiny sizes")
     assert list(rows) == ["warm"]
     seconds = rows["warm"]["trees s a step"]
     assert f"seconds | {seconds} |\n" in (tmp_path / "page.md").read_text()
