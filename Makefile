@@ -26,6 +26,8 @@ OLDEST_PYTHON = $(VENV)-oldest/bin/python
 OLDEST = $(shell sed -nE 's/^ *"(torch|transformers)>=([0-9.]+).*/\1==\2/p' pyproject.toml)
 # The one that `make gpu` measures.
 MODEL ?= $(REAL_MODEL)
+# `gguf` imports mistral_common where that is installed, as beside vLLM; it ends without pycountry.
+GPU_TOOLS = hypothesis pytest-timeout pycountry
 # A folder of wheels for `make gpu` where there is no network.
 WHEELS ?=
 # Empty: Python keeps bytecode. Hundreds of processes of a test run import the same modules.
@@ -58,13 +60,12 @@ gpu: $(VENV)-gpu/.installed $(MODEL)  ## Check and measure the GPU of this machi
 wheels:  ## Fill the folder WHEELS with what a machine without a network takes beside torch.
 	mkdir -p $(WHEELS)
 	grep -v '^torch=' constraints.txt > $(WHEELS)/constraints.txt
-	$(PYTHON) -m pip download --no-deps --dest $(WHEELS) --requirement $(WHEELS)/constraints.txt editables \
+	$(PYTHON) -m pip download --no-deps --dest $(WHEELS) --requirement $(WHEELS)/constraints.txt $(GPU_TOOLS) editables \
 		$(REAL_PACKAGE)
 
-test-gpu: $(VENV)/.installed-dev bubblewrap  ## The tests of a GPU, on the CPU where there is none.
-	REPL_RL_TEST_DEVICE=$${REPL_RL_TEST_DEVICE-cpu} $(PYTEST) -m gpu tests/e2e/test_device.py tests/laws/test_device.py
-	$(VENV)/bin/python benchmarks/gpu.py --device cpu --sizes tiny --seconds 450 --output $(VENV)/gpu.md \
-		--rows "line tax" rollout update grpo gap warm replay
+test-gpu: $(VENV)/.installed-dev bubblewrap  ## All that `make gpu` measures, tests included, small and on the CPU.
+	rm -f $(VENV)/gpu.json
+	$(VENV)/bin/python benchmarks/gpu.py --device $${REPL_RL_TEST_DEVICE-cpu} --sizes tiny --output $(VENV)/gpu.md
 
 vllm: $(VENV)/.installed  ## vLLM for GPUs, beside what is there.
 	$(PIP) --editable '.[vllm]'
@@ -163,7 +164,7 @@ $(VENV)-gpu/.installed: pyproject.toml constraints.txt
 	$(call BELOW,$(PYTHON),$(VENV)-gpu)
 	$(GPU_PYTHON) -m pip install --disable-pip-version-check --quiet \
 		$(if $(WHEELS),--no-index --find-links $(WHEELS)) \
-		--editable '.[train,testing]' hypothesis pytest-timeout
+		--editable '.[train,testing,gguf]' $(GPU_TOOLS)
 	touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed

@@ -7,6 +7,7 @@ on top of a tiny model's updates: of the process on a CPU, of torch's allocator 
 """
 
 import argparse
+import gc
 import json
 import os
 import re
@@ -123,14 +124,15 @@ def main() -> None:
     sys.exit(worst > TOLERANCE)
 
 
-def save_model(folder: Path, shape: dict[str, Any]) -> None:
-    """Random weights, in bfloat16 on the disk, and a tokenizer that uses few of them."""
+def save_model(folder: Path, shape: dict[str, Any], device: str = "cpu") -> None:
+    """Random weights, drawn on a device, in bfloat16; and a tokenizer that uses few of them."""
     save_tiny_model(folder / "tiny")
     save_tiny_model(folder)
     config = Qwen3Config.from_pretrained(folder)
     config.update({**shape, "tie_word_embeddings": True, "max_position_embeddings": 4096})
     config.layer_types = ["full_attention"] * shape["num_hidden_layers"]
-    model: Any = Qwen3ForCausalLM(config)
+    with torch.device(device):
+        model: Any = Qwen3ForCausalLM(config)
     model.to(torch.bfloat16).save_pretrained(folder)
 
 
@@ -153,6 +155,9 @@ def peak(settings: Sequence[str]) -> tuple[float, float]:
         recomputes=config.grpo.gradient_checkpointing is True,
         device=device.type,
     )
+    if device.type == "cuda":
+        gc.collect()
+        torch.cuda.reset_peak_memory_stats()
     update(TINY.format(model=config.model), config, held, device)  # imports, threads
     before = taken(device, "VmRSS")
     update(str(config.model), config, held, device)

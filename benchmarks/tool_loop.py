@@ -21,6 +21,7 @@ import random
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial, update_wrapper
 from types import SimpleNamespace
@@ -38,7 +39,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from repl_rl.config.sections import RewardConfig, SamplingConfig
 from repl_rl.credit.rewards import bound_reward
-from repl_rl.engines.base import EngineWrapper, LineEnd, SampledLine
+from repl_rl.engines.base import Engine, EngineWrapper, LineEnd, SampledLine
 from repl_rl.engines.hf.engine import HFEngine
 from repl_rl.records import Attempt, Problem, Verdict
 from repl_rl.rollout.runner import RolloutRunner
@@ -68,6 +69,7 @@ class Made(NamedTuple):
 
 Side = Callable[[list[float]], Made]
 """Gets the seconds of each call: entry `r * COUNT + i` is that of trajectory i in round r."""
+Watch = Callable[[], AbstractContextManager[Any]]
 
 
 def main() -> None:
@@ -96,7 +98,7 @@ def all_sides() -> dict[str, Side]:
     sides: dict[str, Side] = {"TRL": trl, "TRL, async tool": partial(trl, is_async=True)}
     no_delays = [0.0] * (ROUNDS * COUNT)
     found = [make(no_delays) for make in sides.values()]
-    sides["repl-rl"] = lambda each: asyncio.run(repl_rl(each, found[0]))
+    sides["repl-rl"] = lambda each: asyncio.run(repl_rl(each, found[0], make_engine()))
     found.append(sides["repl-rl"](no_delays))
     assert len({one[1:] for one in found}) == 1, f"not the same work: {found}"
     return sides
@@ -122,10 +124,12 @@ class CallingTrainer(GRPOTrainer):
 
     made: Made
     turn = 0
+    watch: Watch = nullcontext
 
     def _generate(self, prompts: list[Any]) -> Any:
         started = time.perf_counter()
-        out = super()._generate(prompts)
+        with self.watch():
+            out = super()._generate(prompts)
         self.made = measured(started, out[0], out[1])
         return out
 
@@ -141,19 +145,27 @@ class CallingTrainer(GRPOTrainer):
         return [list(ids) for _ in sampled], logprobs
 
 
-def trl(each: list[float], *, is_async: bool = False) -> Made:
-    """One generation phase of a trainer of its own."""
+def trl(
+    each: list[float],
+    *,
+    is_async: bool = False,
+    make: Callable[[], Any] = make_model,
+    device: str = "cpu",
+    watch: Watch = nullcontext,
+) -> Made:
+    """One generation phase of a trainer of its own, inside `watch`."""
     left = iter(each)
     rows = [{"prompt": [{"role": "user", "content": text}]} for text in STATEMENTS]
     with tempfile.TemporaryDirectory() as folder:
         config = GRPOConfig(
-            folder, per_device_train_batch_size=COUNT, num_generations=SIBLINGS, use_cpu=True,
-            max_completion_length=512, generation_kwargs={"max_new_tokens": SAMPLED}, bf16=False,
-            report_to="none")  # fmt: skip
+            folder, per_device_train_batch_size=COUNT, num_generations=SIBLINGS,
+            use_cpu=device == "cpu", max_completion_length=512, bf16=False,
+            generation_kwargs={"max_new_tokens": SAMPLED}, report_to="none")  # fmt: skip
         trainer = CallingTrainer(
-            make_model(), no_reward, config,
+            make(), no_reward, config,
             Dataset.from_list(rows), processing_class=make_tokenizer(),
             tools=[make_tool(left, is_async=is_async)])  # fmt: skip
+        trainer.watch = watch
         model: Any = trainer.model
         model.train()
         inputs: list[Any] = [row for row in rows for _ in range(SIBLINGS)]
@@ -204,6 +216,10 @@ class Lines(EngineWrapper):
         return replace(line, end=LineEnd.NEWLINE if len(ids) < self.num_ids else LineEnd.EOS)
 
 
+def make_engine() -> Engine:
+    return HFEngine(make_model(), newline_ids=set(), eos_ids=set(), num_rows=COUNT)
+
+
 class Codec(ByteCodec):
     """A token for each character written; whatever was sampled reads as one statement."""
 
@@ -232,11 +248,12 @@ class NoJudge:
         raise AssertionError
 
 
-async def repl_rl(each: list[float], like: Made) -> Made:
+async def repl_rl(
+    each: list[float], like: Made, engine: Engine, *, watch: Watch = nullcontext
+) -> Made:
     """One rollout phase, with prompts and completions as long as those of `like`."""
     num_observed = (like.num_completion - (ROUNDS + 1) * SAMPLED) // ROUNDS
     output = "4" * (num_observed - len("\n>>>")) + "\n"
-    engine = HFEngine(make_model(), newline_ids=set(), eos_ids=set(), num_rows=COUNT)
 
     async def acquire(*, seed: int) -> SleepingKernel:
         return SleepingKernel(iter(each[seed::COUNT]), output)
@@ -249,7 +266,8 @@ async def repl_rl(each: list[float], like: Made) -> Made:
         scorer=Scorer(task_spec="", judge=NoJudge(), reward=bound_reward(RewardConfig())),
         max_in_flight=COUNT)  # fmt: skip
     started = time.perf_counter()
-    scored = await runner.run([attempt(number, like.num_prompt) for number in range(COUNT)])
+    with watch():
+        scored = await runner.run([attempt(number, like.num_prompt) for number in range(COUNT)])
     made = [(one.trajectory.prompt_ids, one.trajectory.completion_ids) for one in scored]
     return measured(started, *zip(*made, strict=True))
 

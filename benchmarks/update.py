@@ -8,6 +8,7 @@ Without `--model` the model has random weights, in the shape of SmolLM2-135M or 
 """
 
 import argparse
+import gc
 import json
 import os
 import random
@@ -247,11 +248,9 @@ def made(config: Config, rows: list[Trajectory], args: argparse.Namespace, folde
         for row in rows
     ]
     held = precision(config, engine_kind("hf"), device=args.device)
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
-    model = load(args, held.weights)
     ours = make_trainer(
-        model=model,
-        tokenizer=tokenizer,
+        model=load(args, held.weights),
+        tokenizer=AutoTokenizer.from_pretrained(args.model),
         collect=lambda numbers, _: scored[: len(numbers)],
         settings=config,
         credit=load_credit(config.grpo),
@@ -265,14 +264,18 @@ def made(config: Config, rows: list[Trajectory], args: argparse.Namespace, folde
             tree_attention.AT_ONCE = frozenset()
         return ours
     fed = ours.collect([str(i) for i in range(len(rows))])
-    stock_args: Any = ours.args  # a GRPOConfig
+    given: dict[str, Any] = {  # a GRPOConfig, among others
+        "args": ours.args,
+        "processing_class": ours.processing_class,
+        "train_dataset": ours.train_dataset,
+    }
+    del ours  # and its model: one is in memory at a time
+    gc.collect()
     return GRPOTrainer(
         model=load(args, held.weights),
-        args=stock_args,
         reward_funcs=[outcome_reward],
         rollout_func=lambda prompts, _: fed,
-        processing_class=tokenizer,
-        train_dataset=ours.train_dataset,
+        **given,
     )
 
 
