@@ -181,8 +181,7 @@ def _span(job: Job, spans: dict[bool, float], is_watched: bool) -> Iterator[None
 
     Watching takes time, so the two are two spans. On a CPU it is the time of the process.
     """
-    from torch.autograd import DeviceType
-    from torch.profiler import ProfilerActivity, profile
+    from torch.profiler import DeviceType, ProfilerActivity, profile
 
     job.sync()
     clock = time.process_time if is_watched else time.perf_counter
@@ -296,7 +295,7 @@ def _ms(job: Job, step: Any) -> str:
 
 
 def _profiled(job: Job, step: Any) -> Cells:
-    from torch.profiler import ProfilerActivity, profile
+    from torch.profiler import DeviceType, ProfilerActivity, profile
 
     acts = [ProfilerActivity.CUDA if job.is_cuda else ProfilerActivity.CPU]
     with profile(activities=acts) as seen:
