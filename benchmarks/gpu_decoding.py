@@ -295,7 +295,7 @@ def _ms(job: Job, step: Any) -> str:
 
 
 def _profiled(job: Job, step: Any) -> Cells:
-    from torch.profiler import DeviceType, ProfilerActivity, profile
+    from torch.profiler import ProfilerActivity, profile
 
     acts = [ProfilerActivity.CUDA if job.is_cuda else ProfilerActivity.CPU]
     with profile(activities=acts) as seen:
