@@ -77,7 +77,7 @@ def load_credit(config: GRPOConfig) -> Credit:
 
 
 def rolled_out(credit: Credit, attempts: Sequence[Attempt], run: Run) -> list[Scored]:
-    """What a credit rolls out for whole groups of attempts, a trajectory each, in their order.
+    """Return what a credit rolls out for whole groups of attempts, one each, in their order.
 
     Raises ConfigError, which names the class, where it returned others.
     """
