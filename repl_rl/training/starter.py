@@ -58,7 +58,7 @@ _UNLIMITED = SamplingConfig(
 END_OF_TEXT = "<|endoftext|>"
 COMMON_SHARE = 0.01
 """Share of all prompts: a line that so many have in common is one token."""
-VERSION = 2
+VERSION = 3
 """Version of how starters are made. Raise it where cached starters should be made anew."""
 _RECIPE = "recipe.json"
 
@@ -74,8 +74,8 @@ of an expression, so it has the same tokens in a statement and in the line that 
 class Recipe:
     """Everything the starter depends on. Its hash names the cached folder."""
 
-    num_demonstrations: int = 4000
-    steps: int = 700
+    num_demonstrations: int = 6000
+    steps: int = 1000
     batch_size: int = 32
     matrix_learning_rate: float = 0.03
     learning_rate: float = 3e-3

@@ -345,7 +345,7 @@ CALCULUS: Mapping[str, Sequence[Strategy]] = {
 
 
 # Chances of each habit, in 1.
-SKILL = 0.36
+SKILL = 0.5
 """The first strategy of the table, which is always right, whatever its weight."""
 COMMENT = 0.20
 """A comment first."""
