@@ -149,12 +149,12 @@ def main() -> None:
 
 
 def missing(rows: Mapping[str, Cells]) -> list[str]:
-    """What can be measured here and is not there, or not whole."""
+    """Return the rows that can be measured here and are not there, or not whole."""
     return [name for name in measurable() if not rows.get(name, {}).get("is whole")]
 
 
 def better(name: str, before: Cells, after: Cells) -> Cells:
-    """Of two tries the later, unless it is less whole or shows fewer figures."""
+    """Return the later of two tries, or the first if that is more whole or shows more figures."""
 
     def worth(cells: Cells) -> tuple[bool, int]:
         return bool(cells.get("is whole")), sum(key in cells for key in FIGURES[name])

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 VOCABULARY = 1024
-"""Of the tiny model."""
+"""Ids of the tiny model."""
 LINE_TOKENS = 12
-"""Of a line of random weights on average: one id in so many ends in a newline."""
+"""Mean length of a line of random weights: one id in so many ends in a newline."""
 Cells = dict[str, Any]
 
 

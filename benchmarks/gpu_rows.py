@@ -39,7 +39,7 @@ from gpu_training import (
 
 ROOT = Path(__file__).resolve().parents[1]
 PLUGINS = ("pytest_timeout", "repl_rl.golden.pytest_plugin")
-"""Of pytest: those that its settings here name. The others that a machine has may warn, and a
+"""Plugins of pytest that its settings here name. The others that a machine has may warn, and a
 warning ends a session of tests."""
 
 

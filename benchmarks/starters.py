@@ -1,4 +1,4 @@
-"""What is a starter's recipe worth? `python benchmarks/starters.py --output DIR`.
+"""Measure recipes of starters: `python benchmarks/starters.py --output DIR`.
 
 Starters of `sympy-proofs` are made with each number of demonstrations and of steps, and with each
 `SKILL` of the scripts (the chance of a strategy that is always right). Each is measured on the 200

@@ -132,18 +132,22 @@ def _drop_removed(user: dict[str, Any], given: dict[str, Any]) -> None:
 
 
 def refuse_removed(saved: str, overrides: Sequence[str]) -> None:
-    """ConfigError for a removed setting that a run was made with and `overrides` do not give up.
+    """ConfigError for removed settings that a run was made with and `overrides` do not give up.
 
     For a run that goes on as it began: without the setting its steps would be others.
     """
     stored, given = _parse_toml(saved, "the config of the run"), user_settings(overrides=overrides)
-    for name, (default, _) in _REMOVED.items():
-        value = _at(stored, name)
-        if value is not None and value != default and _at(given, name) is None:
-            raise ConfigError(
-                f"the run was made with {name} = {toml_value(value)}, which is no setting any "
-                f"more; to go on without it: --set {name}={toml_value(default)}"
-            )
+    found = {
+        name: value
+        for name, (default, _) in _REMOVED.items()
+        if (value := _at(stored, name)) not in (None, default) and _at(given, name) is None
+    }
+    if found:
+        made = ", ".join(f"{name} = {toml_value(value)}" for name, value in found.items())
+        without = " ".join(f"--set {name}={toml_value(_REMOVED[name][0])}" for name in found)
+        raise ConfigError(
+            f"the run was made with {made}: no settings any more; to go on without: {without}"
+        )
 
 
 @cache

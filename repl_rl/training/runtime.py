@@ -19,7 +19,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -49,7 +49,7 @@ from repl_rl.models import loading
 from repl_rl.models.policy import check_trainable
 from repl_rl.models.precision import Precision, keys_in, precision, warning
 from repl_rl.models.weights import named_weights
-from repl_rl.progress import Progress
+from repl_rl.progress import SILENT, Progress
 from repl_rl.records import Attempt, Origin, Scored
 from repl_rl.rollout.env import Env
 from repl_rl.rollout.plan import Plan, TrajectorySampler
@@ -109,7 +109,7 @@ class Manner:
 
     engine: Engine
     say: Callable[[str], None]
-    said: str = ""
+    said: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.said = self.about
@@ -122,10 +122,6 @@ class Manner:
         if self.about != self.said:
             self.said = self.about
             self.say(f"engine: from here on {self.said}")
-
-
-def silent(text: str) -> None:
-    """Say nothing."""
 
 
 T = TypeVar("T")
@@ -230,7 +226,7 @@ def open_runtime(
     plan: Plan,
     loaded: loading.LoadedModel,
     *,
-    say: Callable[[str], None] = silent,
+    say: Callable[[str], None] = SILENT.say,
     watch: Callable[[Engine], Engine] = lambda engine: engine,
     interrupts: Interrupts | None = None,
     ranks: Ranks = ALONE,

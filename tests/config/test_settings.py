@@ -470,10 +470,17 @@ def test_a_run_that_goes_on_gives_up_what_was_removed_in_so_many_words() -> None
     with pytest.raises(ConfigError) as refused:
         refuse_removed(stored, ["grpo.steps=3"])
     assert str(refused.value) == (
-        "the run was made with sampling.haste = true, which is no setting any more; to go on "
-        "without it: --set sampling.haste=false"
+        "the run was made with sampling.haste = true: no settings any more; to go on without: "
+        "--set sampling.haste=false"
     )
     refuse_removed(stored, ["grpo.steps=3", "sampling.haste=false"])
+
+
+@pytest.mark.usefixtures("removed")
+def test_all_that_was_removed_is_named_at_once() -> None:
+    stored = "[sampling]\nhaste = true\n[reward.line]\nhaste = 0.5\n"
+    with pytest.raises(ConfigError, match=r"haste=false --set reward\.line\.haste=0\.3$"):
+        refuse_removed(stored, [])
 
 
 FORMER_VALUES = [

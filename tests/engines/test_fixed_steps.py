@@ -262,7 +262,7 @@ def test_rows_grow_for_a_request_that_is_longer_than_expected(model: Any) -> Non
 
 @pytest.mark.parametrize("is_fixed", [True, False])
 def test_a_longer_request_moves_no_bit_of_other_rows(any_model: Any, is_fixed: bool) -> None:
-    """Of a row in the middle of a line, nor of one between two lines."""
+    """Neither of a row in the middle of a line nor of one between two lines."""
 
     async def beside(engine: HFEngine, *lengths: int) -> list[SampledLine]:
         ids = prompt(0, 20)

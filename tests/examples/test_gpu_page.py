@@ -29,7 +29,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.fixture
 def rows(gpu: ModuleType) -> ModuleType:
-    """What it measures."""
+    """The rows as a module."""
     return importlib.import_module("gpu_rows")
 
 

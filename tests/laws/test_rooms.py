@@ -155,7 +155,7 @@ def test_no_folder_holds_more_than_fourteen_modules() -> None:
 
 
 def test_a_module_of_few_lines_has_several_users_or_is_a_way_in() -> None:
-    """What one neighbour alone imports stands in that neighbour, unless it is a screen long."""
+    """A module that one neighbour alone imports stands there, unless it is a screen long."""
     ways_in = {"repl_sandbox.pool", *ALIASES}
     users = Counter(imported for _, imported in edges())
     small = {
