@@ -267,6 +267,7 @@ def curve(job: Job) -> Iterator[Cells]:
     settings = (
         *(f"eval.problems={job.pick(2, 64)}", "report.curve=false"),
         *(f"sampling.max_in_flight={size * size}", f"sandbox.standby={size}"),
+        "sampling.max_tokens=256",  # that whole demonstrations fit
     )
     shown = f"warmstart.demonstrations={job.pick(4, 240)}"
     begun = f"warmstart.problems_before={job.pick(1, 32)}"
