@@ -58,7 +58,7 @@ _UNLIMITED = SamplingConfig(
 END_OF_TEXT = "<|endoftext|>"
 COMMON_SHARE = 0.01
 """Share of all prompts: a line that so many have in common is one token."""
-VERSION = 3
+VERSION = 4
 """Version of how starters are made. Raise it where cached starters should be made anew."""
 _RECIPE = "recipe.json"
 

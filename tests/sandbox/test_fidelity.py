@@ -40,6 +40,8 @@ SET_PROMPTS = (
 )
 # The kernel shows no source lines, whether or not the sandbox can read the library's files.
 SOURCE_LINES = re.compile(r'^([ |+]*)(  File ".*", line \d+, in .*\n)(?:\1    .*\n)+', re.MULTILINE)
+# Nor the folder that a library is installed in: a line prints the same on every machine.
+LIBRARIES = re.compile(r'(?<=  File ")/.*/(?:site-packages|python3\.\d+)/(?=.*", line)')
 # 3.13 shows them in warnings too, and there it numbers the statements.
 NUMBERED = re.compile(r"<stdin>-\d+")
 WARNED_LINES = re.compile(r"^(<stdin>:\d+: \w+Warning: .*\n)  .*\n", re.MULTILINE)
@@ -153,7 +155,8 @@ def type_at_interpreter(lines: Sequence[str], *options: str) -> list[str]:
 def comparable(output: str) -> str:
     """Without source lines; an address may be taken again, so each line counts its own."""
     output = WARNED_LINES.sub(r"\1", NUMBERED.sub("<stdin>", output))
-    return number_addresses(SOURCE_LINES.sub(r"\1\2", output), {})
+    output = LIBRARIES.sub("", SOURCE_LINES.sub(r"\1\2", output))
+    return number_addresses(output, {})
 
 
 async def type_at_kernel(
@@ -273,3 +276,16 @@ def test_the_traceback_of_a_library_has_no_source_lines(
     kernel_side = loop_runner.run(type_at_kernel(pool, lines, keep=str))[-1]
     assert "json/decoder.py" in kernel_side
     assert "\n    " not in kernel_side
+
+
+def test_a_library_has_one_name_wherever_it_is_installed(
+    loop_runner: asyncio.Runner, pool: KernelPool
+) -> None:
+    lines = ["import statistics", "statistics.fmean([])"]
+    shown = loop_runner.run(type_at_kernel(pool, lines, keep=str))[-1]
+    where = re.sub(r"line \d+, in fmean", "line N, in fmean", shown)
+    assert where == (
+        ">>> statistics.fmean([])\nTraceback (most recent call last):\n"
+        '  File "<stdin>", line 1, in <module>\n  File "statistics.py", line N, in fmean\n'
+        "statistics.StatisticsError: fmean requires at least one data point\n"
+    )

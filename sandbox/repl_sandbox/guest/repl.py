@@ -39,6 +39,8 @@ READ = os.read
 OWN_FILES = frozenset({__file__})
 FRAME = re.compile(r'^([ |+]*)  File "(.*)", line \d+, in .*\n(?:\1    .*\n)*', re.MULTILINE)
 """A frame of a traceback, with the source lines and carets below it."""
+LIBRARIES = re.compile(r'(?<=  File ")[^"]*/(?:site-packages|dist-packages|python3\.\d+)/')
+"""Folders that packages and the standard library are installed in."""
 DUMMY_BASE = 10**7
 """Above every index that sympy draws at import, so that no Dummy of a warm-up comes again."""
 
@@ -320,7 +322,8 @@ def seed_generators(seed: int) -> None:
 def format_error(error: BaseException) -> str:
     """The traceback that CPython's REPL prints, without our own frames and without source lines.
 
-    Source lines are left out, because the sandbox decides whether a library's file can be read.
+    Source lines are left out, because the sandbox decides whether a library's file can be read;
+    so are the folders of libraries, that a line prints the same wherever they are installed.
     """
     stderr, sys.stderr = sys.stderr, StringIO()
     shown = sys.stderr
@@ -441,7 +444,9 @@ def _depth() -> int:
 
 
 def _short_frame(match: re.Match[str]) -> str:
-    return "" if match[2] in OWN_FILES else match[0].splitlines(keepends=True)[0]
+    if match[2] in OWN_FILES:
+        return ""
+    return LIBRARIES.sub("", match[0].splitlines(keepends=True)[0])
 
 
 def _remember(error: BaseException) -> None:
