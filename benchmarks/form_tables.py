@@ -8,11 +8,14 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from arms import Point, interval, rate_at, share
 
 from repl_rl.records import OutcomeKind, Scored
 from repl_rl.runs.summary import is_solved
+
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,13 +84,13 @@ def tables(rows: Sequence[Row]) -> str:
     )
 
 
-def by(rows: Sequence[Row], key: Callable[[Row], str]) -> Iterator[tuple[str, list[Row]]]:
+def by(rows: Sequence[Row], key: Callable[[Row], Key]) -> Iterator[tuple[Key, list[Row]]]:
     for name in dict.fromkeys(map(key, rows)):
         yield name, [row for row in rows if key(row) == name]
 
 
 def best(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows of each form at the rate by which its first seed came farthest."""
+    """Return the rows of each form at the rate by which its seeds came farthest."""
     kept, tokens = [], common(rows)
     for _, found in by(rows, lambda row: row.form):
         kept += [row for row in found if row.rate == best_rate(found, tokens)]
@@ -100,9 +103,14 @@ def common(rows: Sequence[Row]) -> int:
 
 
 def best_rate(rows: Sequence[Row], tokens: int) -> float:
-    """The rate by which the first seed of a form came farthest."""
-    first = [row for row in rows if row.seed == rows[0].seed]
-    return max(first, key=lambda row: rate_at(row.points, tokens)).rate
+    """The rate by which the seeds of a form came farthest, of those that all its seeds have."""
+    seeds = {row.seed for row in rows}
+    means = {
+        rate: statistics.fmean(rate_at(row.points, tokens) for row in found)
+        for rate, found in by(rows, lambda row: row.rate)
+        if {row.seed for row in found} == seeds
+    }
+    return max(means, key=lambda rate: means[rate])
 
 
 def table(rows: Sequence[Row]) -> str:

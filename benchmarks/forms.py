@@ -10,7 +10,7 @@ The same problems, the same demonstrations and the same recipe of a starter, in 
 Forms are samplers (`form_samplers.py`); `form_scripts.py` shows demonstrations in each of them.
 Each form and seed has a starter of its own, is measured, and learns by GRPO from the outcome alone
 until it has sampled as many tokens as the others. The first seed is trained at each rate of a task,
-and the others at the one that was best for their form.
+and the others at the two that were best for their form; the table has the better one by all seeds.
 
     doors     lines are mistyped, and one must see it (`doors.py`)
     euclid    `reasoning-gym:gcd`, where a line is made of the value before it (`form_tasks.py`)
@@ -39,7 +39,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from arms import COMMAND, SMALL, rate_at, read_run, train
-from form_tables import Row, best_rate, common, habits, picture, tables
+from form_tables import Row, common, habits, picture, tables
 
 from repl_rl.config.sections import TaskConfig
 from repl_rl.rollout.plan import sampler_class, script_sampler
@@ -223,13 +223,15 @@ def quick(trial: Trial) -> Trial:
 
 
 def learned(case: Case, first: Case, rows: Sequence[Row]) -> Iterator[Row]:
-    """The runs of a case: at all rates of its trial with the first seed, else at the best one."""
+    """The runs of a case: at all rates of its trial with the first seed, else at the best two."""
     steps = num_steps(case, measured(first).before["tokens"])
     rates = case.trial.rates
     if case.seed != first.seed:
-        own = [row for row in rows if row.task == case.name]
+        own = [row for row in rows if (row.task, row.seed) == (case.name, first.seed)]
+        by_rate = [row for row in own if row.form == case.form]
         tokens = common(own)
-        rates = [best_rate([row for row in own if row.form == case.form], tokens)]
+        by_rate.sort(key=lambda row: rate_at(row.points, tokens), reverse=True)
+        rates = [row.rate for row in by_rate[:2]]
     for rate in rates:
         every = math.ceil(steps / MEASUREMENTS)
         more = {"grpo.steps": steps, "eval.every": every, "grpo.learning_rate": rate}
