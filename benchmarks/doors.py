@@ -34,9 +34,10 @@ class Doors:
             # The day is of no account; by it no problem is on both sides.
             if (split is Split.HELD_OUT) == (day % 5 == 0):
                 number = int("".join(str(DOORS[colour]) for colour in colours))
+                steps = f"then {self.num_steps} steps, on day {day}"
                 yield Problem(
                     id=f"{'-'.join(colours)}-{day}",
-                    statement=f"Doors {', '.join(colours)}, then {self.num_steps} steps, on day {day}.",
+                    statement=f"Doors {', '.join(colours)}, {steps}.",
                     meta={"answer": str(number + self.num_steps), "colours": " ".join(colours)},
                 )
 

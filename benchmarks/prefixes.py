@@ -1,0 +1,175 @@
+"""Does it pay to begin behind a solved prefix? `python benchmarks/prefixes.py --output DIR`.
+
+Arms that differ in `grpo.prefix_share` alone, from one small starter, with the same problems:
+
+    0         every group begins at its prompt
+    0.25 ...  that share of groups begins behind lines of a script that solved its problem
+    shown     0, from a warm start on as many solved scripts as the arm 0.5 is given
+
+Problems are doors (`doors.py`), six or eight of them, of which the starter opens nearly none all
+right: most groups are dead. Their demonstrations open the right doors. This is knowledge that the
+arm 0 has not, and the arm `shown` has.
+
+Each arm and rate is trained until it has sampled `--tokens`, and held-out problems, whole ones, are
+measured on the way. A call that is ended goes on when it is called again. Rows go to
+DIR/TASK/runs.jsonl, and a table to DIR/TASK/table.md.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from arms import (
+    COMMAND,
+    Arm,
+    Run,
+    by_arm,
+    common_tokens,
+    interval,
+    rate_at,
+    setting,
+    small_starter,
+    tokens_to,
+    train_all,
+)
+
+from repl_rl.runs.metrics import read_curve
+
+HERE = Path(__file__).resolve().parent
+TASKS = {
+    "six": ("doors:SixDoors", "doors:SixOpened"),
+    "eight": ("doors:EightDoors", "doors:EightOpened"),
+}
+"""What a starter is made of, and what is trained on."""
+COMMON: dict[str, object] = {
+    "grpo.credit": "outcome",
+    "grpo.group_size": 8,
+    "grpo.problems_per_step": 2,
+    "grpo.warmup_steps": 2,
+    "sampling.max_lines": 24,
+    "sampling.max_tokens": 384,
+    "sandbox.preload": [],
+    "eval.problems": 100,
+    "report.curve": False,
+}
+SHOWN = "shown"
+TOKENS_A_TRAJECTORY = {"six": 90, "eight": 120}
+"""Of a whole one, about."""
+MEASUREMENTS = 5
+FIRST_STEPS = 10
+"""Steps whose dead groups are counted."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tasks", nargs="+", default=["six"], choices=[*TASKS])
+    parser.add_argument("--arms", nargs="+", default=["0", "0.5"])
+    parser.add_argument("--rates", type=float, nargs="+", default=[2e-3])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--tokens", type=int, default=40_000)
+    parser.add_argument("--goal", type=float, default=0.5, help="the rate that tokens are to")
+    parser.add_argument("--set", dest="overrides", action="append", default=[])
+    parser.add_argument("--output", type=Path, required=True)
+    args = parser.parse_args()
+    for name in args.tasks:
+        folder = args.output.resolve() / name
+        shown_in, task = TASKS[name]
+        starter = small_starter(shown_in, folder / "starter", beside=HERE)
+        common = {**COMMON, **dict(map(setting, args.overrides)), "task": task}
+        runs = list[Run]()
+        for arm in args.arms:
+            count = steps_of(arm, name, args.tokens, common)
+            every = max(1, count // MEASUREMENTS)
+            model = warm(starter, task, folder, count, common) if arm == SHOWN else starter
+            more = {"grpo.steps": count, "eval.every": every, "model": str(model)}
+            arms = [
+                Arm(
+                    name=f"{arm} at {rate:g}",
+                    settings={
+                        **more,
+                        "grpo.prefix_share": 0.0 if arm == SHOWN else float(arm),
+                        "grpo.learning_rate": rate,
+                    },
+                )
+                for rate in args.rates
+            ]
+            runs += train_all(arms, args.seeds, folder, common, beside=HERE)
+        rows = "".join(json.dumps(asdict(run)) + "\n" for run in runs)
+        (folder / "runs.jsonl").write_text(rows)
+        text = table(runs, folder, tokens=min(args.tokens, common_tokens(runs)), goal=args.goal)
+        (folder / "table.md").write_text(text + "\n")
+        print(text)
+
+
+def steps_of(arm: str, task: str, tokens: int, common: dict[str, object]) -> int:
+    """Steps in which an arm samples at least so many tokens, about."""
+    size = int(str(common["grpo.group_size"])) * int(str(common["grpo.problems_per_step"]))
+    share = 0.0 if arm == SHOWN else float(arm)
+    part = 1 - share / 3  # a prefix leaves two thirds to write, in the mean over a run
+    return math.ceil(tokens / (size * TOKENS_A_TRAJECTORY[task] * part))
+
+
+def warm(starter: Path, task: str, folder: Path, steps: int, common: dict[str, object]) -> Path:
+    """The starter after a warm start on as many scripts as half the groups of a run are given."""
+    path = folder / SHOWN
+    if not (path / "checkpoints" / "final").exists():
+        count = steps * int(str(common["grpo.problems_per_step"])) // 2
+        words = ["warmstart", "--task", task, "--model", str(starter), "--output", str(path)]
+        for text in (
+            f"warmstart.demonstrations={count}",
+            *(f"{name}={json.dumps(value)}" for name, value in common.items() if "." in name),
+        ):
+            if not text.startswith(("grpo.", "report.")):
+                words += ["--set", text]
+        subprocess.run([*COMMAND[:-1], *words], check=True, cwd=HERE, stdout=sys.stderr)
+    return path / "checkpoints" / "final"
+
+
+def table(runs: Sequence[Run], folder: Path, *, tokens: int, goal: float) -> str:
+    """A row an arm: dead groups at first, solve rates at so many tokens, tokens to a goal."""
+    rows = [
+        f"| share | rate | seeds | dead of the first {FIRST_STEPS} steps | before | "
+        f"solved at {tokens:,} tokens | each seed | tokens to {goal:.0%} | CPU s |",
+        "|--|--|--|--|--|--|--|--|--|",
+    ]
+    for name, found in by_arm(runs).items():
+        arm, _, rate = name.partition(" at ")
+        rates = [rate_at(run.points, tokens) for run in found]
+        low, high = interval(rates)
+        needed = [tokens_to(run.points, goal) for run in found]
+        reached = sorted(round(one) for one in needed if one is not None)
+        text = f"{statistics.median(reached):,.0f}" if reached else "never"
+        rows.append(
+            f"| {arm} | {rate} | {len(found)} | {mean(found, lambda run: dead(folder, run)):.0%} | "
+            f"{mean(found, lambda run: run.points[0].rate):.1%} | "
+            f"{statistics.fmean(rates):.1%} ({low:.1%} to {high:.1%}) | "
+            f"{', '.join(f'{100 * one:.0f}' for one in rates)} | "
+            f"{text} ({len(reached)} of {len(found)}) | {mean(found, lambda run: run.cpu_s):.0f} |"
+        )
+    return "\n".join(rows)
+
+
+def mean(runs: Sequence[Run], value: Callable[[Run], float]) -> float:
+    return statistics.fmean(value(run) for run in runs)
+
+
+def dead(folder: Path, run: Run) -> float:
+    """Share of the groups of a run's first steps that taught nothing."""
+    path = folder / run.arm.replace(" ", "-") / f"seed-{run.seed}"
+    steps = [one.numbers for one in read_curve(path).steps[:FIRST_STEPS]]
+    return statistics.fmean(row["group/dead"] for row in steps) / PROBLEMS
+
+
+PROBLEMS = int(str(COMMON["grpo.problems_per_step"]))
+
+
+if __name__ == "__main__":
+    main()
