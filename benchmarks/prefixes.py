@@ -22,11 +22,12 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from arms import (
     COMMAND,
+    SMALL,
     Arm,
     Run,
     by_arm,
@@ -58,10 +59,11 @@ COMMON: dict[str, object] = {
     "eval.problems": 100,
     "report.curve": False,
 }
+RECIPE = replace(SMALL, num_demonstrations=1200, steps=200)
 SHOWN = "shown"
-TOKENS_A_TRAJECTORY = {"six": 90, "eight": 120}
+TOKENS_A_TRAJECTORY = {"six": 80, "eight": 100}
 """Of a whole one, about."""
-MEASUREMENTS = 5
+MEASUREMENTS = 4
 FIRST_STEPS = 10
 """Steps whose dead groups are counted."""
 
@@ -82,26 +84,23 @@ def main() -> None:
     for name in args.tasks:
         folder = args.output.resolve() / name
         shown_in, task = TASKS[name]
-        starter = small_starter(shown_in, folder / "starter", beside=HERE)
+        starter = small_starter(shown_in, folder / "starter", beside=HERE, recipe=RECIPE)
         common = {**COMMON, **dict(map(setting, args.overrides)), "task": task}
-        runs = list[Run]()
+        arms = []
         for arm in args.arms:
             count = steps_of(arm, name, args.tokens, common)
-            every = max(1, count // MEASUREMENTS)
             model = warm(starter, task, folder, count, common) if arm == SHOWN else starter
-            more = {"grpo.steps": count, "eval.every": every, "model": str(model)}
-            arms = [
-                Arm(
-                    name=f"{arm} at {rate:g}",
-                    settings={
-                        **more,
-                        "grpo.prefix_share": 0.0 if arm == SHOWN else float(arm),
-                        "grpo.learning_rate": rate,
-                    },
-                )
+            settings = {
+                "grpo.prefix_share": share_of(arm),
+                "grpo.steps": count,
+                "eval.every": max(1, count // MEASUREMENTS),
+                "model": str(model),
+            }
+            arms += [
+                Arm(name=f"{arm} at {rate:g}", settings={**settings, "grpo.learning_rate": rate})
                 for rate in args.rates
             ]
-            runs += train_all(arms, args.seeds, folder, common, beside=HERE)
+        runs = train_all(arms, args.seeds, folder, common, beside=HERE)
         rows = "".join(json.dumps(asdict(run)) + "\n" for run in runs)
         (folder / "runs.jsonl").write_text(rows)
         text = table(runs, folder, tokens=min(args.tokens, common_tokens(runs)), goal=args.goal)
@@ -112,9 +111,12 @@ def main() -> None:
 def steps_of(arm: str, task: str, tokens: int, common: dict[str, object]) -> int:
     """Steps in which an arm samples at least so many tokens, about."""
     size = int(str(common["grpo.group_size"])) * int(str(common["grpo.problems_per_step"]))
-    share = 0.0 if arm == SHOWN else float(arm)
-    part = 1 - share / 3  # a prefix leaves two thirds to write, in the mean over a run
+    part = 1 - 0.5 * share_of(arm)  # a prefix leaves half to write, in the mean over a run
     return math.ceil(tokens / (size * TOKENS_A_TRAJECTORY[task] * part))
+
+
+def share_of(arm: str) -> float:
+    return 0.0 if arm == SHOWN else float(arm)
 
 
 def warm(starter: Path, task: str, folder: Path, steps: int, common: dict[str, object]) -> Path:

@@ -11,6 +11,7 @@ Does not know the update, nor measurements, which begin at their prompts.
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +33,7 @@ from repl_rl.transcript.encoding import Encoding
 
 FIRST_LEFT = 0.25
 """Share of a script's lines that is left to write at first."""
-MOVE = 0.1
+MOVE = 0.05
 """The most that a step changes this share by."""
 TOO_HARD, TOO_EASY = 0.25, 0.75
 """Solve rates of a group below which the next ones begin further on, and above which further back.
@@ -99,7 +100,7 @@ class SolvedPrefixes:
         }
         others = {number: one for number, one in chosen.items() if number not in scripts}
         scripts |= self._demonstrated(others)
-        stems = {number: self._stem(one) for number, one in sorted(scripts.items())}
+        stems = {number: self._stem(number, one) for number, one in sorted(scripts.items())}
         return {number: stem for number, stem in stems.items() if stem.num_lines}
 
     def metrics(self, scored: Sequence[Scored]) -> dict[str, float]:
@@ -117,14 +118,20 @@ class SolvedPrefixes:
 
     def _is_chosen(self, number: int) -> bool:
         # By a draw, not by counting: problems that come back may be in step with any count.
-        draw = random.Random(derive_seed(self._plan.seed, "prefix", number)).random()
-        return draw < self._plan.grpo.prefix_share
+        return self._draw(number, "prefix") < self._plan.grpo.prefix_share
 
-    def _stem(self, solved: Scored) -> Stem:
-        """The most lines of a script that leave its share, behind which its state can be had."""
+    def _draw(self, number: int, about: str) -> float:
+        return random.Random(derive_seed(self._plan.seed, about, number)).random()
+
+    def _stem(self, number: int, solved: Scored) -> Stem:
+        """The most lines of a script that leave its share, behind which its state can be had.
+
+        A fraction of a line is rounded by a draw: so groups begin on both sides of it.
+        """
         lines = solved.trajectory.lines
         setup = (*self._runtime.env.setup, *solved.problem.setup)
-        most = len(lines) - max(1, round(self.left * len(lines)))
+        num_left = math.floor(self.left * len(lines) + self._draw(number, "prefix lines"))
+        most = len(lines) - max(1, num_left)
         at = next(at for at in range(most, -1, -1) if can_be_had_again(lines[:at], setup))
         return Stem(trajectory=solved.trajectory, num_lines=at, is_sibling=False)
 
