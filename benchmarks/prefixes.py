@@ -35,12 +35,16 @@ from arms import (
     interval,
     rate_at,
     setting,
+    share,
     small_starter,
     tokens_to,
     train_all,
 )
 
+from repl_rl.runs.folder import rollouts_name
 from repl_rl.runs.metrics import read_curve
+from repl_rl.runs.summary import is_solved
+from repl_rl.runs.trajectory_file import read_trajectories
 
 HERE = Path(__file__).resolve().parent
 TASKS = {
@@ -64,6 +68,7 @@ SHOWN = "shown"
 TOKENS_A_TRAJECTORY = {"six": 80, "eight": 100}
 """Of a whole one, about."""
 MEASUREMENTS = 4
+PROBLEMS = int(str(COMMON["grpo.problems_per_step"]))
 FIRST_STEPS = 10
 """Steps whose dead groups are counted."""
 
@@ -138,9 +143,10 @@ def warm(starter: Path, task: str, folder: Path, steps: int, common: dict[str, o
 def table(runs: Sequence[Run], folder: Path, *, tokens: int, goal: float) -> str:
     """A row an arm: dead groups at first, solve rates at so many tokens, tokens to a goal."""
     rows = [
-        f"| share | rate | seeds | dead of the first {FIRST_STEPS} steps | before | "
+        f"| share | rate | seeds | groups of the first {FIRST_STEPS} steps without advantages | "
+        "without both a right and a wrong one | before | "
         f"solved at {tokens:,} tokens | each seed | tokens to {goal:.0%} | CPU s |",
-        "|--|--|--|--|--|--|--|--|--|",
+        "|--|--|--|--|--|--|--|--|--|--|",
     ]
     for name, found in by_arm(runs).items():
         arm, _, rate = name.partition(" at ")
@@ -150,7 +156,9 @@ def table(runs: Sequence[Run], folder: Path, *, tokens: int, goal: float) -> str
         reached = sorted(round(one) for one in needed if one is not None)
         text = f"{statistics.median(reached):,.0f}" if reached else "never"
         rows.append(
-            f"| {arm} | {rate} | {len(found)} | {mean(found, lambda run: dead(folder, run)):.0%} | "
+            f"| {arm} | {rate} | {len(found)} | "
+            f"{mean(found, lambda run: dead(folder, run)):.0%} | "
+            f"{mean(found, lambda run: unmixed(folder, run)):.0%} | "
             f"{mean(found, lambda run: run.points[0].rate):.1%} | "
             f"{statistics.fmean(rates):.1%} ({low:.1%} to {high:.1%}) | "
             f"{', '.join(f'{100 * one:.0f}' for one in rates)} | "
@@ -165,12 +173,22 @@ def mean(runs: Sequence[Run], value: Callable[[Run], float]) -> float:
 
 def dead(folder: Path, run: Run) -> float:
     """Share of the groups of a run's first steps that taught nothing."""
-    path = folder / run.arm.replace(" ", "-") / f"seed-{run.seed}"
-    steps = [one.numbers for one in read_curve(path).steps[:FIRST_STEPS]]
+    steps = [one.numbers for one in read_curve(path_of(folder, run)).steps[:FIRST_STEPS]]
     return statistics.fmean(row["group/dead"] for row in steps) / PROBLEMS
 
 
-PROBLEMS = int(str(COMMON["grpo.problems_per_step"]))
+def unmixed(folder: Path, run: Run) -> float:
+    """Share of them whose trajectories are all right, or all wrong."""
+    kinds: dict[int, set[bool]] = {}
+    for step in range(FIRST_STEPS):
+        file = path_of(folder, run) / "trajectories" / f"{rollouts_name(step)}.jsonl"
+        for one in read_trajectories(file):
+            kinds.setdefault(one.trajectory.group_index, set()).add(is_solved(one))
+    return share(len(one) == 1 for one in kinds.values())
+
+
+def path_of(folder: Path, run: Run) -> Path:
+    return folder / run.arm.replace(" ", "-") / f"seed-{run.seed}"
 
 
 if __name__ == "__main__":
