@@ -4,7 +4,7 @@ Arms that differ in `grpo.prefix_share` alone, from one small starter, with the 
 
     0         every group begins at its prompt
     0.25 ...  that share of groups begins behind lines of a script that solved its problem
-    shown     0, from a warm start on as many solved scripts as the arm 0.5 is given
+    shown     0, from a warm start on as many solved scripts as the arm 1.0 may be given
 
 Problems are doors (`doors.py`), six or eight of them, of which the starter opens nearly none all
 right: most groups are dead. Their demonstrations open the right doors. This is knowledge that the
@@ -94,7 +94,8 @@ def main() -> None:
         arms = []
         for arm in args.arms:
             count = steps_of(arm, name, args.tokens, common)
-            model = warm(starter, task, folder, count, common) if arm == SHOWN else starter
+            most = PROBLEMS * steps_of("1.0", name, args.tokens, common)
+            model = warm(starter, task, folder, most, common) if arm == SHOWN else starter
             settings = {
                 "grpo.prefix_share": share_of(arm),
                 "grpo.steps": count,
@@ -124,14 +125,15 @@ def share_of(arm: str) -> float:
     return 0.0 if arm == SHOWN else float(arm)
 
 
-def warm(starter: Path, task: str, folder: Path, steps: int, common: dict[str, object]) -> Path:
-    """The starter after a warm start on as many scripts as half the groups of a run are given."""
+def warm(starter: Path, task: str, folder: Path, count: int, common: dict[str, object]) -> Path:
+    """The starter after a warm start on so many scripts."""
     path = folder / SHOWN
     if not (path / "checkpoints" / "final").exists():
-        count = steps * int(str(common["grpo.problems_per_step"])) // 2
         words = ["warmstart", "--task", task, "--model", str(starter), "--output", str(path)]
         for text in (
             f"warmstart.demonstrations={count}",
+            "warmstart.epochs=3",
+            "warmstart.learning_rate=1e-3",
             *(f"{name}={json.dumps(value)}" for name, value in common.items() if "." in name),
         ):
             if not text.startswith(("grpo.", "report.")):
