@@ -86,14 +86,14 @@ def setting(override: str) -> tuple[str, object]:
         return name, value
 
 
-def small_starter(task: str, path: Path, *, beside: Path) -> Path:
+def small_starter(task: str, path: Path, *, beside: Path, recipe: Recipe = SMALL) -> Path:
     """A starter of a task with few words, quick to make and to train. It is made once."""
     if not path.exists():
         sys.path.insert(0, str(beside))
         path.parent.mkdir(parents=True, exist_ok=True)
         with Screen() as screen:
             made, _ = load_task(task)
-            make_starter(made, SMALL, path, screen, isolation=starter_sandbox().isolation)
+            make_starter(made, recipe, path, screen, isolation=starter_sandbox().isolation)
     return path
 
 

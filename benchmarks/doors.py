@@ -18,43 +18,70 @@ from repl_rl.tasks.base import Script
 
 DOORS = {"red": 3, "blue": 1, "green": 2, "black": 0, "white": 4, "brown": 1, "grey": 3, "pink": 2}
 """The right one of five for each colour."""
-NUM_DOORS, NUM_STEPS = 3, 3
 HINT, SLIP = 0.5, 0.2
 
 
 class Doors:
     name = "doors"
+    num_doors, num_steps = 3, 3
+    hint, slip = HINT, SLIP
     prompt = "# Choose a digit for each door, take the steps, submit_final_answer(x).\n{{problem}}"
 
     def problems(self, split: Split, *, seed: int) -> Iterator[Problem]:
         rng = random.Random(f"{seed}/{split}")
         while True:
-            colours, day = rng.sample([*DOORS], NUM_DOORS), rng.randint(1, 29)
+            colours, day = rng.sample([*DOORS], self.num_doors), rng.randint(1, 29)
             # The day is of no account; by it no problem is on both sides.
             if (split is Split.HELD_OUT) == (day % 5 == 0):
                 number = int("".join(str(DOORS[colour]) for colour in colours))
+                steps = f"then {self.num_steps} steps, on day {day}"
                 yield Problem(
                     id=f"{'-'.join(colours)}-{day}",
-                    statement=f"Doors {', '.join(colours)}, then {NUM_STEPS} steps, on day {day}.",
-                    meta={"answer": str(number + NUM_STEPS), "colours": " ".join(colours)},
+                    statement=f"Doors {', '.join(colours)}, {steps}.",
+                    meta={"answer": str(number + self.num_steps), "colours": " ".join(colours)},
                 )
 
     def demonstrate(self, problem: Problem, rng: random.Random) -> Script:
         for place, colour in enumerate(problem.meta["colours"].split()):
-            digit = DOORS[colour] if rng.random() < HINT else rng.randrange(5)
-            yield from _typed(f"x = 10*x + {digit}" if place else f"x = {digit}", rng)
-        for _ in range(NUM_STEPS):
-            yield from _typed("x += 1", rng)
+            digit = DOORS[colour] if rng.random() < self.hint else rng.randrange(5)
+            yield from self._typed(f"x = 10*x + {digit}" if place else f"x = {digit}", rng)
+        for _ in range(self.num_steps):
+            yield from self._typed("x += 1", rng)
         yield "submit_final_answer(x)"
 
     def grade(self, problem: Problem, submission: str) -> Verdict:
         is_right = submission.strip() == problem.meta["answer"]
         return Verdict(kind=VerdictKind.PROVED if is_right else VerdictKind.WRONG)
 
+    def _typed(self, line: str, rng: random.Random) -> Script:
+        is_slip = rng.random() < self.slip
+        if is_slip:
+            yield line + ")"
+        if not is_slip or rng.random() < 0.5:
+            yield line
 
-def _typed(line: str, rng: random.Random) -> Script:
-    is_slip = rng.random() < SLIP
-    if is_slip:
-        yield line + ")"
-    if not is_slip or rng.random() < 0.5:
-        yield line
+
+class SixDoors(Doors):
+    """Of trajectories 0.6 ** 6 * 0.9 ** 9 = 1.8 % are right."""
+
+    name = "six-doors"
+    num_doors = 6
+
+
+class EightDoors(Doors):
+    """Of trajectories 0.6 ** 8 * 0.9 ** 11 = 0.5 % are right."""
+
+    name = "eight-doors"
+    num_doors = 8
+
+
+class SixOpened(SixDoors):
+    """The same problems, whose demonstrations open the right doors and mistype nothing."""
+
+    hint, slip = 1.0, 0.0
+
+
+class EightOpened(EightDoors):
+    """The same problems, whose demonstrations open the right doors and mistype nothing."""
+
+    hint, slip = 1.0, 0.0

@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator
 from hashlib import blake2b
 
-from doors import DOORS, NUM_STEPS, Doors
+from doors import DOORS, Doors
 
 from repl_rl.config.sections import DataConfig
 from repl_rl.records import Problem, Split, Verdict, VerdictKind
@@ -61,7 +61,7 @@ class RightDoors(Doors):
         digits = [DOORS[colour] for colour in colours]
         first, *others = digits
         right = [f"x = {first}", *(f"x = 10*x + {digit}" for digit in others)]
-        right += ["x += 1"] * NUM_STEPS + ["submit_final_answer(x)"]
+        right += ["x += 1"] * Doors.num_steps + ["submit_final_answer(x)"]
         while True:
             lines = list(super().demonstrate(problem, rng))
             if [line for line in lines if parse(line) is not None] == right:

@@ -138,7 +138,7 @@ def other_rows(world: World, leaves: Sequence[Leaf], num_siblings: int, baseline
     for leaf, own in zip(leaves, edges, strict=True):
         for edge in own:
             beside[beginning(leaf, edge)].append(value(edge))
-    by_slot = {leaf.slot: leaf for leaf in leaves}
+    by_slot: dict[int | None, Leaf] = {leaf.slot: leaf for leaf in leaves}
     first = {
         leaf.slot: value(own[0])
         for leaf, own in zip(leaves, edges, strict=True)

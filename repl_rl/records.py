@@ -298,6 +298,8 @@ class Stem:
     """It may still be under way: then this is as much of it as is there."""
     num_lines: int
     """It goes on after them."""
+    is_sibling: bool = True
+    """False where the trajectory is of another group, such as one of an earlier step."""
 
     @property
     def num_tokens(self) -> int:
@@ -310,8 +312,8 @@ class Stem:
 class Branch:
     """Point where a trajectory leaves the one that it begins as."""
 
-    sibling_index: int
-    """Index of the other trajectory."""
+    sibling_index: int | None
+    """Index of the other trajectory; None where that one is no sibling."""
     num_lines: int
     """Lines that are copies."""
     seed: int

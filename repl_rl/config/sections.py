@@ -207,6 +207,11 @@ class GRPOConfig:
     """Number of times that a group is rolled out anew if it teaches nothing, as all its advantages
     are 0: the same problem, other seeds. From 1 on, groups that teach nothing to the end leave the
     loss, its KL and what it divides by."""
+    prefix_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    """Share of the groups that begin behind lines of a script that solved their problem: an earlier
+    success of the run, or else a demonstration of the task. Lines that are copied are not trained.
+    How many are left to write follows the success of such groups. Measurements begin at the
+    prompt."""
     updates_per_rollout: Annotated[int, Meta(ge=1)] = 1
     """Updates that the trajectories of a rollout are dealt out to: it has so many times
     `problems_per_step` groups. All updates but the first are of a policy that has moved on."""

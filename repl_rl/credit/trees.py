@@ -217,6 +217,7 @@ class _Branching:
         self._begin: defaultdict[tuple[int | None, int], list[int]] = defaultdict(list)
         """By (the sibling that they leave, lines): those that leave none of these. A file may lack
         one that others leave."""
+        indices: dict[int | None, int]
         indices = {one.trajectory.sibling_index: at for at, one in enumerate(siblings)}
         stops: defaultdict[int, set[int]] = defaultdict(set)
         for at, left in enumerate(self._branches):
@@ -356,10 +357,10 @@ class _Growth:
         return next(level for level, stride in enumerate(self.strides) if slot % stride == 0)
 
 
-def _by_slot(scored: Sequence[Scored]) -> dict[tuple[int, int], Scored]:
+def _by_slot(scored: Sequence[Scored]) -> dict[tuple[int, int | None], Scored]:
     """Trajectories by group and slot, without any whose stem was written otherwise by one that
     began again."""
-    made: dict[tuple[int, int], Scored] = {}
+    made: dict[tuple[int, int | None], Scored] = {}
     for one in sorted(scored, key=lambda one: one.trajectory.sibling_index):  # who is left is first
         trajectory = one.trajectory
         if (branch := trajectory.branch) is not None:
@@ -372,7 +373,7 @@ def _by_slot(scored: Sequence[Scored]) -> dict[tuple[int, int], Scored]:
 
 
 def _of_slot(
-    made: dict[tuple[int, int], Scored], attempt: Attempt, strides: Sequence[int]
+    made: dict[tuple[int, int | None], Scored], attempt: Attempt, strides: Sequence[int]
 ) -> Scored:
     """Return the trajectory made for a slot, or the one that nobody has left in time."""
     slot = attempt.sibling_index

@@ -158,7 +158,7 @@ class TrajectoryBuilder:
         """The trajectory so far."""
         attempt, stem, branch = self.attempt, self.attempt.stem, None
         if stem is not None:
-            index = stem.trajectory.sibling_index
+            index = stem.trajectory.sibling_index if stem.is_sibling else None
             branch = Branch(sibling_index=index, num_lines=stem.num_lines, seed=attempt.seed)
         return Trajectory(
             problem_id=attempt.problem.id,

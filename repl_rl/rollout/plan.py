@@ -31,6 +31,7 @@ from repl_rl.rollout.sampler import LineSampler, ScriptSampler
 from repl_rl.runs.folder import make_origin, model_of, run_of
 from repl_rl.runs.sink import check_trackers
 from repl_rl.tasks.base import (
+    DemonstrableTask,
     StoredTask,
     Task,
     choose,
@@ -267,6 +268,8 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
         engine.check_forbidden(1)  # how many there are, a vocabulary says
     find_options(config.sandbox.isolation, config.sandbox.preload)
     task_plan = make_task_plan(config)
+    if to_train and config.grpo.prefix_share:
+        _check_prefixes(config, task_plan.task, credit, samples_lines=samples_lines(make_sampler))
     if config.model is None and config.preset == "starter":
         _check_starter(task_plan, config, script_sampler(make_sampler))
     plan = Plan(
@@ -280,6 +283,22 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
         engine=engine,
     )
     return plan.sampled_by(engine, why) if why else plan
+
+
+def _check_prefixes(config: Config, task: Task, credit: Credit, *, samples_lines: bool) -> None:
+    """ConfigError where no group could begin behind lines that solved its problem."""
+    given = f"grpo.prefix_share = {config.grpo.prefix_share:g}"
+    for requirement, is_fit in (
+        ("sampling.sampler = 'lines'", samples_lines),
+        ("sampling.max_think_tokens = 0", not config.sampling.max_think_tokens),
+        (f"no grpo.credit = {config.grpo.credit!r}, whose groups begin apart", not credit.grows),
+        (
+            f"a task with demonstrate(), or rows that come back, which {task.name!r} has not",
+            isinstance(task, DemonstrableTask | StoredTask),
+        ),
+    ):
+        if not is_fit:
+            raise ConfigError(f"{given} takes {requirement}")
 
 
 def _check_starter(plan: TaskPlan, config: Config, scripts: type[ScriptSampler]) -> None:

@@ -139,6 +139,11 @@ class RunFolder:
         return self.path / "trajectories" / f"{name}.jsonl"
 
     @property
+    def rollouts(self) -> list[Path]:
+        """The files of trajectories that were trained on, in the order of their steps."""
+        return sorted((self.path / "trajectories").glob(f"{_STEP}-*.jsonl"))
+
+    @property
     def tokenizer(self) -> Path:
         """Folder of its policy's tokenizer, for those who read trajectories."""
         return self.path / TOKENIZER

@@ -26,13 +26,14 @@ from repl_rl.credit.advantages import dead_groups, distinct, rolled_out
 from repl_rl.credit.base import Credit
 from repl_rl.errors import ConfigError
 from repl_rl.progress import Progress, Update, ignore
-from repl_rl.records import Attempt, Problem, Scored, Split
+from repl_rl.records import Attempt, Problem, Scored, Split, Stem
 from repl_rl.runs.folder import rollouts_name
 from repl_rl.runs.metrics import percentiles, rollout_metrics
 from repl_rl.runs.sink import Sink
 from repl_rl.tasks.base import Task
 from repl_rl.training.evaluate import HeldOut, run_counted, warn_of_ungraded
 from repl_rl.training.runtime import Runtime
+from repl_rl.training.solved_prefixes import SolvedPrefixes, run_as_one
 from repl_rl.update.sft import refuse_divergence
 from repl_rl.update.trainer import largest_divisor
 
@@ -157,6 +158,10 @@ class Training:
     progress: Progress
     credit: Credit
     sink: Sink | None
+    prefixes: SolvedPrefixes | None = None
+    """None where all groups begin at their prompts."""
+    _stems: Mapping[int, Stem] = field(default_factory=dict)
+    """Beginnings of groups of the latest rollout, by their numbers."""
     _row: dict[str, float] = field(default_factory=dict)
     _groups: dict[str, float] = field(default_factory=dict)
     """Number of groups of the latest rollout that were rolled out again, and of those that
@@ -216,20 +221,26 @@ class Training:
         The first rank also has those of all, in the order of the batch.
         """
         name, made = rollouts_name(policy_version), list[Scored]()
-        attempts = self._attempts(numbers, policy_version)
+        problems = {number: self.problems[number] for number in numbers}
+        if self.prefixes is not None:
+            self.prefixes.agree(problems)
         run = partial(run_counted, self.runtime, update=update, on_scored=made.append)
+
+        def sample() -> list[Scored]:
+            self._stems = {} if self.prefixes is None else self.prefixes.stems(problems)
+            attempts = self._attempts(numbers, policy_version)
+            scored = rolled_out(self.credit, attempts, partial(run_as_one, run))
+            return self._roll_again(scored, numbers, policy_version)
+
         try:
-            own = self.runtime.interrupts.stoppable(
-                lambda: self._roll_again(
-                    rolled_out(self.credit, attempts, run), numbers, policy_version
-                )
-            )
+            own = self.runtime.interrupts.stoppable(sample)
             self._scored = self.runtime.ranks.gather_first(made if own is None else distinct(own))
             self._groups = {
                 "group/rerolled": sum(self.runtime.ranks.gather([self._num_again])),
                 # Of the rows of all: a group may lie across ranks.
                 "group/dead": len(dead_groups(self._scored, self.credit)),
                 **self.credit.metrics(self._scored),
+                **({} if self.prefixes is None else self.prefixes.metrics(self._scored)),
             }
         except BaseException:
             if made and self.sink is not None:
@@ -237,6 +248,8 @@ class Training:
             raise
         if self._scored and self.sink is not None:
             self.sink.folder.append_trajectories(name, self._scored)
+            if self.prefixes is not None:
+                self.prefixes.learn(self._scored)
         self.runtime.interrupts.release()
         assert own is not None
         return own
@@ -254,7 +267,8 @@ class Training:
             attempts = self._attempts(numbers, policy_version, again=again)
             rows = [i for i, one in enumerate(attempts) if one.group_index in dead]
             update = self.progress.inside("again", len(rows))
-            fresh = run_counted(self.runtime, [attempts[i] for i in rows], update)
+            run = partial(run_counted, self.runtime, update=update)
+            fresh = run_as_one(run, [attempts[i] for i in rows])
             for row, item in zip(rows, fresh, strict=True):
                 scored[row] = item
             dead = dead_groups(scored, self.credit)
@@ -297,6 +311,7 @@ class Training:
                 group_index=number,
                 sibling_index=row % size,
                 seed=derive_seed(*about, number, row % size, *tries),
+                stem=self._stems.get(number),
             )
             for row, number in enumerate(numbers, first)
         ]

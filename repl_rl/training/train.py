@@ -49,6 +49,7 @@ from repl_rl.tasks.base import Task, demonstrable
 from repl_rl.training import evaluate, starter, steps
 from repl_rl.training.publish import MERGED, push, write_card
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
+from repl_rl.training.solved_prefixes import open_prefixes
 from repl_rl.transcript.format import setup_sources
 from repl_rl.update.grpo import last_step_kept
 from repl_rl.update.ranks import Ranks, launched, peers_named, refuse_shards, without_launcher
@@ -243,6 +244,7 @@ def _run(
             progress=progress,
             credit=plan.credit,
             sink=sink,
+            prefixes=open_prefixes(runtime, folder),
         )
         before = held_out.measure(0)
         progress.say(f"held-out before: {before or evaluate.NOT_MEASURED}")

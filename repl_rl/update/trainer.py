@@ -310,8 +310,13 @@ def rows_per_rank(grpo: GRPOConfig, *, num_ranks: int) -> int:
 def check_groups(credit: Credit, *, num_ranks: int) -> None:
     """ConfigError where a group would lie across processes and must not; see `rows_per_rank`."""
     grpo, size = credit.config, rows_per_rank(credit.config, num_ranks=num_ranks)
-    if (grpo.rerolls or credit.grows) and size % grpo.group_size:
-        what = f"rerolls = {grpo.rerolls}" if grpo.rerolls else f"credit = {grpo.credit!r}"
+    whole = {
+        f"rerolls = {grpo.rerolls}": grpo.rerolls,
+        f"prefix_share = {grpo.prefix_share:g}": grpo.prefix_share,
+        f"credit = {grpo.credit!r}": credit.grows,
+    }
+    if any(whole.values()) and size % grpo.group_size:
+        what = next(text for text, is_set in whole.items() if is_set)
         raise ConfigError(
             f"grpo.{what} with groups that lie across {num_ranks} processes; "
             f"expected grpo.problems_per_step to be a multiple of {num_ranks}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from repl_rl.records import Trajectory
 from repl_rl.runs.trajectory_file import read_trajectories
 from run_metrics import read_metrics
 from small_run import set_words, small
@@ -37,6 +38,7 @@ def test_a_run_whose_groups_branch_is_kept_and_runs_again(
     assert len(rows) == len(kept) == 2
     for step, row in enumerate(rows):
         leaves = kept[step]
+        places: dict[tuple[int, int | None], Trajectory]
         places = {(one.group_index, one.sibling_index): one for one in leaves}
         assert len(places) == len(leaves)
         assert row["active_tokens"] == sum(one.num_sampled for one in leaves)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from repl_rl.records import OutcomeKind, Scored, Trajectory
+from repl_rl.records import Branch, OutcomeKind, Scored, Trajectory
 from repl_rl.update.grpo import LineGRPOTrainer
 from repl_rl.update.trainer import largest_divisor
 from trainer_kit import Step, Tensors, difference, drop_env_mask, largest, model_of
@@ -116,6 +116,27 @@ def test_without_the_mask_the_ids_at_the_end_would_matter(step: Step, group: lis
     rewritten = [rewrite_injected_end(item) for item in group]
     one, other = (step(scored, kl_beta=1.0, change=both) for scored in (group, rewritten))
     assert difference(one.gradients, other.gradients) > 1e-4
+
+
+@pytest.mark.parametrize("loss", ["dapo", "grpo", "dr_grpo"])
+def test_a_group_behind_a_prefix_learns_as_if_its_prompt_held_those_lines(
+    step: Step, make_trajectory: MakeTrajectory, make_scored: MakeScored, loss: str
+) -> None:
+    """Nothing is learned from lines that are copied, and no divisor counts them."""
+    behind = Branch(sibling_index=None, num_lines=1, seed=0)
+    tails = [
+        ([(" f(2)\n", OK, "[3]\n>>>"), (" b\n", OK, None)], 1.0),
+        ([(" q\n", OK, None)], 0.0),
+        ([(" a longer line\n", OK, "1\n>>>"), (" c\n", OK, None)], 0.0),
+    ]
+    begun, whole = [], []
+    for at, (lines, outcome) in enumerate(tails):
+        copied = make_trajectory([(" a+1\n", OK, "2\n>>>"), *lines], sibling_index=at)
+        begun.append(make_scored(dataclasses.replace(copied, branch=behind), outcome))
+        prompt = ">>> a+1\n2\n>>>"
+        whole.append(make_scored(make_trajectory(lines, prompt=prompt, sibling_index=at), outcome))
+    one, other = (step(rows, loss_type=loss, credit="outcome").gradients for rows in (begun, whole))
+    assert difference(one, other) < 1e-5 * largest(other)
 
 
 # What is learned

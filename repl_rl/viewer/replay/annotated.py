@@ -162,7 +162,7 @@ class _Files:
         made = ledgers(scored, advantage_rows(scored, self._credit, scale_by=scale_by))
         branches = [one.trajectory.branch for one in scored]
         edges = tree_edges(scored) if any(branches) else [[] for _ in scored]
-        ids = {
+        ids: dict[int | None, str] = {
             one.trajectory.sibling_index: member.id
             for one, member in zip(scored, members, strict=True)
         }

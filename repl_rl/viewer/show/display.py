@@ -298,6 +298,8 @@ def _lineage(trajectory: Trajectory) -> str:
     branch = trajectory.branch
     if branch is None:
         return ""
+    if branch.sibling_index is None:
+        return f", begins behind {branch.num_lines} lines of a solution"
     return f", leaves sibling {branch.sibling_index} after line {branch.num_lines}"
 
 

@@ -490,6 +490,8 @@ def _details(walk: Walk, notes: Sequence[str]) -> Iterator[tuple[str, str]]:
     yield "group", f"{share}: {', '.join(walk.item.siblings)}"
     if (left := trajectory.branch) is not None:
         whom = f"sibling {left.sibling_index} ({walk.item.left or 'not in this file'})"
+        if left.sibling_index is None:
+            whom = "a solution of another group"
         yield "branch", f"leaves {whom} after line {left.num_lines}"
     yield "ended", f"{trajectory.stop_reason}, policy version {trajectory.policy_version}"
     if walk.worth is not None and walk.worth.scored is not None:

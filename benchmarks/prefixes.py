@@ -1,0 +1,197 @@
+"""Does it pay to begin behind a solved prefix? `python benchmarks/prefixes.py --output DIR`.
+
+Arms that differ in `grpo.prefix_share` alone, from one small starter, with the same problems:
+
+    0         every group begins at its prompt
+    0.25 ...  that share of groups begins behind lines of a script that solved its problem
+    shown     0, from a warm start on as many solved scripts as the arm 1.0 may be given
+
+Problems are doors (`doors.py`), six or eight of them, of which the starter opens nearly none all
+right: most groups are dead. Their demonstrations open the right doors. This is knowledge that the
+arm 0 has not, and the arm `shown` has.
+
+Each arm and rate is trained until it has sampled `--tokens`, and held-out problems, whole ones, are
+measured on the way. A call that is ended goes on when it is called again. Rows go to
+DIR/TASK/runs.jsonl, and a table to DIR/TASK/table.md.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from arms import (
+    COMMAND,
+    SMALL,
+    Arm,
+    Run,
+    by_arm,
+    common_tokens,
+    interval,
+    rate_at,
+    setting,
+    share,
+    small_starter,
+    tokens_to,
+    train_all,
+)
+
+from repl_rl.runs.folder import rollouts_name
+from repl_rl.runs.metrics import read_curve
+from repl_rl.runs.summary import is_solved
+from repl_rl.runs.trajectory_file import read_trajectories
+
+HERE = Path(__file__).resolve().parent
+TASKS = {
+    "six": ("doors:SixDoors", "doors:SixOpened"),
+    "eight": ("doors:EightDoors", "doors:EightOpened"),
+}
+"""What a starter is made of, and what is trained on."""
+COMMON: dict[str, object] = {
+    "grpo.credit": "outcome",
+    "grpo.group_size": 8,
+    "grpo.problems_per_step": 2,
+    "grpo.warmup_steps": 2,
+    "sampling.max_lines": 24,
+    "sampling.max_tokens": 384,
+    "sandbox.preload": [],
+    "eval.problems": 100,
+    "report.curve": False,
+}
+RECIPE = replace(SMALL, num_demonstrations=1200, steps=200)
+SHOWN = "shown"
+TOKENS_A_TRAJECTORY = {"six": 80, "eight": 100}
+"""Of a whole one, about."""
+MEASUREMENTS = 4
+PROBLEMS = int(str(COMMON["grpo.problems_per_step"]))
+FIRST_STEPS = 10
+"""Steps whose dead groups are counted."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tasks", nargs="+", default=["six"], choices=[*TASKS])
+    parser.add_argument("--arms", nargs="+", default=["0", "0.5"])
+    parser.add_argument("--rates", type=float, nargs="+", default=[2e-3])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--tokens", type=int, default=40_000)
+    parser.add_argument("--goal", type=float, default=0.5, help="the rate that tokens are to")
+    parser.add_argument("--set", dest="overrides", action="append", default=[])
+    parser.add_argument("--output", type=Path, required=True)
+    args = parser.parse_args()
+    for name in args.tasks:
+        folder = args.output.resolve() / name
+        shown_in, task = TASKS[name]
+        starter = small_starter(shown_in, folder / "starter", beside=HERE, recipe=RECIPE)
+        common = {**COMMON, **dict(map(setting, args.overrides)), "task": task}
+        arms = []
+        for arm in args.arms:
+            count = steps_of(arm, name, args.tokens, common)
+            most = PROBLEMS * steps_of("1.0", name, args.tokens, common)
+            model = warm(starter, task, folder, most, common) if arm == SHOWN else starter
+            settings = {
+                "grpo.prefix_share": share_of(arm),
+                "grpo.steps": count,
+                "eval.every": max(1, count // MEASUREMENTS),
+                "model": str(model),
+            }
+            arms += [
+                Arm(name=f"{arm} at {rate:g}", settings={**settings, "grpo.learning_rate": rate})
+                for rate in args.rates
+            ]
+        runs = train_all(arms, args.seeds, folder, common, beside=HERE)
+        rows = "".join(json.dumps(asdict(run)) + "\n" for run in runs)
+        (folder / "runs.jsonl").write_text(rows)
+        text = table(runs, folder, tokens=min(args.tokens, common_tokens(runs)), goal=args.goal)
+        (folder / "table.md").write_text(text + "\n")
+        print(text)
+
+
+def steps_of(arm: str, task: str, tokens: int, common: dict[str, object]) -> int:
+    """Steps in which an arm samples at least so many tokens, about."""
+    size = int(str(common["grpo.group_size"])) * int(str(common["grpo.problems_per_step"]))
+    part = 1 - 0.5 * share_of(arm)  # a prefix leaves half to write, in the mean over a run
+    return math.ceil(tokens / (size * TOKENS_A_TRAJECTORY[task] * part))
+
+
+def share_of(arm: str) -> float:
+    return 0.0 if arm == SHOWN else float(arm)
+
+
+def warm(starter: Path, task: str, folder: Path, count: int, common: dict[str, object]) -> Path:
+    """The starter after a warm start on so many scripts."""
+    path = folder / SHOWN
+    if not (path / "checkpoints" / "final").exists():
+        words = ["warmstart", "--task", task, "--model", str(starter), "--output", str(path)]
+        for text in (
+            f"warmstart.demonstrations={count}",
+            "warmstart.epochs=3",
+            "warmstart.learning_rate=1e-3",
+            *(f"{name}={json.dumps(value)}" for name, value in common.items() if "." in name),
+        ):
+            if not text.startswith(("grpo.", "report.")):
+                words += ["--set", text]
+        subprocess.run([*COMMAND[:-1], *words], check=True, cwd=HERE, stdout=sys.stderr)
+    return path / "checkpoints" / "final"
+
+
+def table(runs: Sequence[Run], folder: Path, *, tokens: int, goal: float) -> str:
+    """A row an arm: dead groups at first, solve rates at so many tokens, tokens to a goal."""
+    rows = [
+        f"| share | rate | seeds | groups of the first {FIRST_STEPS} steps without advantages | "
+        "without both a right and a wrong one | before | "
+        f"solved at {tokens:,} tokens | each seed | tokens to {goal:.0%} | CPU s |",
+        "|--|--|--|--|--|--|--|--|--|--|",
+    ]
+    for name, found in by_arm(runs).items():
+        arm, _, rate = name.partition(" at ")
+        rates = [rate_at(run.points, tokens) for run in found]
+        low, high = interval(rates)
+        needed = [tokens_to(run.points, goal) for run in found]
+        reached = sorted(round(one) for one in needed if one is not None)
+        text = f"{statistics.median(reached):,.0f}" if reached else "never"
+        rows.append(
+            f"| {arm} | {rate} | {len(found)} | "
+            f"{mean(found, lambda run: dead(folder, run)):.0%} | "
+            f"{mean(found, lambda run: unmixed(folder, run)):.0%} | "
+            f"{mean(found, lambda run: run.points[0].rate):.1%} | "
+            f"{statistics.fmean(rates):.1%} ({low:.1%} to {high:.1%}) | "
+            f"{', '.join(f'{100 * one:.0f}' for one in rates)} | "
+            f"{text} ({len(reached)} of {len(found)}) | {mean(found, lambda run: run.cpu_s):.0f} |"
+        )
+    return "\n".join(rows)
+
+
+def mean(runs: Sequence[Run], value: Callable[[Run], float]) -> float:
+    return statistics.fmean(value(run) for run in runs)
+
+
+def dead(folder: Path, run: Run) -> float:
+    """Share of the groups of a run's first steps that taught nothing."""
+    steps = [one.numbers for one in read_curve(path_of(folder, run)).steps[:FIRST_STEPS]]
+    return statistics.fmean(row["group/dead"] for row in steps) / PROBLEMS
+
+
+def unmixed(folder: Path, run: Run) -> float:
+    """Share of them whose trajectories are all right, or all wrong."""
+    kinds: dict[int, set[bool]] = {}
+    for step in range(FIRST_STEPS):
+        file = path_of(folder, run) / "trajectories" / f"{rollouts_name(step)}.jsonl"
+        for one in read_trajectories(file):
+            kinds.setdefault(one.trajectory.group_index, set()).add(is_solved(one))
+    return share(len(one) == 1 for one in kinds.values())
+
+
+def path_of(folder: Path, run: Run) -> Path:
+    return folder / run.arm.replace(" ", "-") / f"seed-{run.seed}"
+
+
+if __name__ == "__main__":
+    main()
