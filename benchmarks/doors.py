@@ -10,6 +10,7 @@ typed again, and the answer is wrong, but where two such cancel: of trajectories
 0.6 ** 3 * 0.9 ** 6 = 11 % are right.
 """
 
+import itertools
 import random
 from collections.abc import Iterator
 
@@ -85,3 +86,14 @@ class EightOpened(EightDoors):
     """The same problems, whose demonstrations open the right doors and mistype nothing."""
 
     hint, slip = 1.0, 0.0
+
+
+class SixAgain(SixDoors):
+    """Eight of these problems, which come back. Nobody shows how they are solved."""
+
+    def problems(self, split: Split, *, seed: int) -> Iterator[Problem]:
+        endless = super().problems(split, seed=seed)
+        return itertools.islice(endless, 8) if split is Split.TRAIN else endless
+
+    def demonstrate(self, problem: Problem, rng: random.Random) -> Script:
+        yield "submit_final_answer(0)"

@@ -8,7 +8,8 @@ Arms that differ in `grpo.prefix_share` alone, from one small starter, with the 
 
 Problems are doors (`doors.py`), six or eight of them, of which the starter opens nearly none all
 right: most groups are dead. Their demonstrations open the right doors. This is knowledge that the
-arm 0 has not, and the arm `shown` has.
+arm 0 has not, and the arm `shown` has. The task `again` has no demonstrations: eight problems come
+back, and prefixes are the run's own successes.
 
 Each arm and rate is trained until it has sampled `--tokens`, and held-out problems, whole ones, are
 measured on the way. A call that is ended goes on when it is called again. Rows go to
@@ -49,6 +50,7 @@ from repl_rl.runs.trajectory_file import read_trajectories
 HERE = Path(__file__).resolve().parent
 TASKS = {
     "six": ("doors:SixDoors", "doors:SixOpened"),
+    "again": ("doors:SixDoors", "doors:SixAgain"),
     "eight": ("doors:EightDoors", "doors:EightOpened"),
 }
 """What a starter is made of, and what is trained on."""
@@ -65,7 +67,7 @@ COMMON: dict[str, object] = {
 }
 RECIPE = replace(SMALL, num_demonstrations=1200, steps=200)
 SHOWN = "shown"
-TOKENS_A_TRAJECTORY = {"six": 80, "eight": 100}
+TOKENS_A_TRAJECTORY = {"six": 80, "again": 80, "eight": 100}
 """Of a whole one, about."""
 MEASUREMENTS = 4
 PROBLEMS = int(str(COMMON["grpo.problems_per_step"]))

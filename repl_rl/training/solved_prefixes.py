@@ -59,7 +59,7 @@ class SolvedPrefixes:
         self._solved: dict[str, Scored] = {}
         """Successes by the ids of their problems, the latest last; on the first rank alone."""
         self._known: dict[str, Scored] = {}
-        """Those of them that the step under way may use."""
+        """Successes on the problems of the step under way, on every rank."""
 
     def learn(self, scored: Iterable[Scored]) -> None:
         """Take in the rows of a step, in their order."""

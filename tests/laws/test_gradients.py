@@ -135,7 +135,8 @@ def test_a_group_behind_a_prefix_learns_as_if_its_prompt_held_those_lines(
         begun.append(make_scored(dataclasses.replace(copied, branch=behind), outcome))
         prompt = ">>> a+1\n2\n>>>"
         whole.append(make_scored(make_trajectory(lines, prompt=prompt, sibling_index=at), outcome))
-    one, other = (step(rows, loss_type=loss, credit="outcome").gradients for rows in (begun, whole))
+    one = step(begun, loss_type=loss, credit="outcome").gradients
+    other = step(whole, loss_type=loss, credit="outcome").gradients
     assert difference(one, other) < 1e-5 * largest(other)
 
 

@@ -194,7 +194,7 @@ def test_the_latest_success_of_the_run_comes_before_the_scripts_of_the_task() ->
     found = prefixes(RIGHT)
     found.learn([written(0, RIGHT, group=7)])
     found.learn([written(0, longer, group=8), written(0, WRONG, group=8)])
-    found.left = 0.5
+    found.left = 0.4
     found.agree({0: problem(0)})
     stem = found.stems({0: problem(0)})[0]
     assert sources(stem) == [" a = 0\n", " a = 1\n", " b = 1\n"]
