@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import bisect
 import re
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -39,6 +40,13 @@ class Answers:
         for span in self.spans(scored):
             mask[span.start : span.stop] = [True] * (span.stop - span.start)
         return mask
+
+    def surprises(self, scored: Scored, logprobs_T: Sequence[float]) -> dict[int, float]:
+        """Nats a token of the answer to each line that has one, by the line's index."""
+        return {
+            span.line_index: -statistics.fmean(logprobs_T[span.start : span.stop])
+            for span in self.spans(scored)
+        }
 
     def spans(self, scored: Scored) -> Iterator[Span]:
         """Tokens of each answer that has some, in order.

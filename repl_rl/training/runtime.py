@@ -175,6 +175,13 @@ class Runtime:
         """Finder of the answers in its trajectories."""
         return Answers(Encoding(self.env.format, self.loaded.codec), setup=self.env.setup)
 
+    def surprises(self, scored: Scored) -> dict[int, float]:
+        """Nats a token of the answer to each line that has one, by its index, to the model."""
+        row, temperature = scored.trajectory, self.plan.sampling.temperature
+        ids, start = [*row.prompt_ids, *row.completion_ids], len(row.prompt_ids)
+        scores = loading.logprobs(self.loaded, ids, start, temperature=temperature)
+        return self.answers.surprises(scored, scores)
+
     def sampling_by(self, sampler: TrajectorySampler) -> Runtime:
         """Return the runtime with another sampler, for attempts that no engine makes."""
         return replace(self, sampler=sampler, runner=self.runner.sampling_by(sampler))
