@@ -145,7 +145,8 @@ def explain(
     rewards.
 
     With --branches, a line's worth is the mean outcome reward of what follows the state after it,
-    less that of the state before it. A state is had again by running the lines before in a kernel
+    less that of the state before it; beside it is the policy's surprise at what was answered to
+    the line, in nats a token. A state is had again by running the lines before in a kernel
     with the same seed; where they may print something else, nothing is said.
     """
     is_golden = path.suffix == SUFFIX
@@ -178,15 +179,18 @@ def explain(
         for where, ledger in wanted[:count]:
             found = worths_of(ledger.scored, branches)
             screen.ledger(f"{where} {ledger.scored.trajectory.problem_id}", ledger)
-            screen.table(worth_table(found))
+            screen.table(worth_table(*found))
 
 
 @contextlib.contextmanager
-def _open_worths(plan: Plan, screen: Screen) -> Iterator[Callable[[Scored, int], list[Worth]]]:
+def _open_worths(
+    plan: Plan, screen: Screen
+) -> Iterator[Callable[[Scored, int], tuple[list[Worth], dict[int, float]]]]:
     """Open the plan's policy. Yields a function of a stored trajectory and a number of branches.
 
-    It returns what each line was worth, [L], by so many continuations of the state before it, and
-    raises ConfigError where the policy would have been asked in other tokens.
+    It returns what each line was worth, [L], by so many continuations of the state before it, with
+    the policy's surprises at their answers, and raises ConfigError where the policy would have been
+    asked in other tokens.
     """
     from repl_rl.training import (
         evaluate,
@@ -198,12 +202,13 @@ def _open_worths(plan: Plan, screen: Screen) -> Iterator[Callable[[Scored, int],
     fmt = plan.format(loaded.chat_template)
     with runtime.open_runtime(plan, loaded, say=screen.say) as opened:
 
-        def worths_of(scored: Scored, num_branches: int) -> list[Worth]:
+        def worths_of(scored: Scored, num_branches: int) -> tuple[list[Worth], dict[int, float]]:
             asked = make_prompt(plan.task, scored.problem, fmt)
             check_asked(scored, asked, loaded.codec, source=loaded.source)
             setup = (*opened.origin.setup, *scored.problem.setup)
             attempts = attempts_around(scored, setup, num_branches=num_branches)
-            return worths(scored, evaluate.run_shown(opened, attempts, "branches", screen))
+            made = evaluate.run_shown(opened, attempts, "branches", screen)
+            return worths(scored, made), opened.surprises(scored)
 
         yield worths_of
 

@@ -52,6 +52,7 @@ from repl_rl.models.weights import named_weights
 from repl_rl.progress import SILENT, Progress
 from repl_rl.records import Attempt, Origin, Scored
 from repl_rl.rollout.env import Env
+from repl_rl.rollout.observations import Answers
 from repl_rl.rollout.plan import Plan, TrajectorySampler
 from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.runs.folder import RunFolder
@@ -168,6 +169,18 @@ class Runtime:
         return self._run(
             self.runner.run(attempts, on_sampled=on_sampled, on_scored=on_scored, more=more)
         )
+
+    @property
+    def answers(self) -> Answers:
+        """Finder of the answers in its trajectories."""
+        return Answers(Encoding(self.env.format, self.loaded.codec), setup=self.env.setup)
+
+    def surprises(self, scored: Scored) -> dict[int, float]:
+        """Nats a token of the answer to each line that has one, by its index, to the model."""
+        row, temperature = scored.trajectory, self.plan.sampling.temperature
+        ids, start = [*row.prompt_ids, *row.completion_ids], len(row.prompt_ids)
+        scores = loading.logprobs(self.loaded, ids, start, temperature=temperature)
+        return self.answers.surprises(scored, scores)
 
     def sampling_by(self, sampler: TrajectorySampler) -> Runtime:
         """Return the runtime with another sampler, for attempts that no engine makes."""

@@ -30,7 +30,7 @@ from repl_rl.runs.folder import LESSONS, RunFolder, WarmRecord, check_output, wr
 from repl_rl.runs.sink import Sink
 from repl_rl.training.evaluate import NOT_MEASURED, HeldOut, Report, held_out_attempts
 from repl_rl.training.lessons import Gathering, Lessons, name_held_out
-from repl_rl.training.runtime import estimate, open_runtime
+from repl_rl.training.runtime import Runtime, estimate, open_runtime
 from repl_rl.training.sources import Sources, check_sources
 from repl_rl.training.train import end, say_runtime
 from repl_rl.update.sft import Reported, adamw, example_of, fit
@@ -138,7 +138,7 @@ def warm_start(plan: Plan, path: Path, progress: Progress, sources: Sources) -> 
             progress.say(f"held-out before: {about(before)}")
             runtime.sleep()
             with shortage_explained("the update", remedy="lower grpo.micro_batch_size"):
-                _fit(plan, loaded, lessons.scored, record, progress, sink)
+                _fit(plan, runtime, lessons.scored, record, progress, sink)
             _save(folder, loaded)
             runtime.sync(record.steps)
             after = measured(attempts=held_out).measure(record.steps)
@@ -161,15 +161,17 @@ def _record(plan: Plan, loaded: LoadedModel, lessons: Lessons) -> WarmRecord:
 
 def _fit(
     plan: Plan,
-    loaded: LoadedModel,
+    runtime: Runtime,
     scored: Sequence[Scored],
     record: WarmRecord,
     progress: Progress,
     sink: Sink,
 ) -> None:
-    warm, model = plan.warmstart, loaded.model
+    warm, loaded, answers = plan.warmstart, runtime.loaded, runtime.answers
+    model = loaded.model
     examples = [
-        example_of(one.trajectory, train_observations=warm.train_observations) for one in scored
+        example_of(one.trajectory, answers.mask(one) if warm.train_observations else None)
+        for one in scored
     ]
     is_mixed = loaded.precision.update is not loaded.precision.weights
     with (

@@ -213,14 +213,16 @@ def adamw(model: torch.nn.Module, *, learning_rate: float) -> torch.optim.AdamW:
     return torch.optim.AdamW(trained, lr=learning_rate, weight_decay=0.0)
 
 
-def example_of(trajectory: Trajectory, *, train_observations: bool) -> Example:
+def example_of(trajectory: Trajectory, answer_mask: Sequence[bool] | None = None) -> Example:
     """Return the tokens, prompt first, with labels on the sampled ones.
 
-    With `train_observations` injected ones have labels, too. Prompts never have.
+    With `answer_mask` answers of the interpreter have labels, too. Prompts never have.
     """
+    completion, sampled = trajectory.completion_ids, trajectory.loss_mask
+    answers = [False] * len(completion) if answer_mask is None else answer_mask
     labels = [
-        token if is_sampled or train_observations else IGNORED
-        for token, is_sampled in zip(trajectory.completion_ids, trajectory.loss_mask, strict=True)
+        token if is_sampled or is_answer else IGNORED
+        for token, is_sampled, is_answer in zip(completion, sampled, answers, strict=True)
     ]
     ids = [*trajectory.prompt_ids, *trajectory.completion_ids]
     return ids, [IGNORED] * len(trajectory.prompt_ids) + labels

@@ -50,6 +50,7 @@ def test_an_evaluation_is_kept_like_a_run_and_told_to_programs(
     ):
         looked = repl_rl(*command)
         assert looked.code == 0, (command, looked.stderr)
+    assert "surprise" in looked.stdout
     again = repl_rl("eval", str(tiny_model), *given)
     assert (again.code, again.stderr) == (
         2,

@@ -14,7 +14,11 @@ from repl_rl.config.sections import GRPOConfig, Scale
 from repl_rl.credit.advantages import advantage_rows, load_credit
 from repl_rl.errors import ConfigError
 from repl_rl.records import Branch, Line, LineOutcome, Origin, OutcomeKind, Scored, Trajectory
+from repl_rl.rollout.observations import Answers
 from repl_rl.runs.trajectory_file import StoredTrajectory, append, places
+from repl_rl.transcript.encoding import Encoding
+from repl_rl.transcript.format import PYTHON
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.viewer.replay.annotated import Annotated, annotate, read
 
 OK, ERROR = OutcomeKind.OK_SILENT, OutcomeKind.NAME_ERROR
@@ -168,6 +172,23 @@ def test_a_model_is_asked_about_the_whole_completion(tmp_path: Path, step: list[
 
     (item,) = annotate(places(tmp_path / "s.jsonl"), GRPOConfig(), score=score)
     assert item.trainer_logprobs == tuple(-float(i) for i in b" x = 0\n>>>")
+
+
+def test_the_surprise_at_an_answer_is_its_mean_over_tokens(
+    tmp_path: Path, step: list[Scored]
+) -> None:
+    """The second line alone has an answer, of ten bytes: nine cost 1 nat, its newline 11."""
+    append(tmp_path / "s.jsonl", step[1:2], origin=BYTES)
+
+    def score(trajectory: Trajectory) -> tuple[float, ...]:
+        return tuple(-11.0 if i == ord("\n") else -1.0 for i in trajectory.completion_ids)
+
+    answers = Answers(Encoding(PYTHON, ByteCodec()), setup=())
+    stored = list(places(tmp_path / "s.jsonl"))
+    (item,) = annotate(stored, GRPOConfig(), score=score, answers=answers)
+    assert item.surprises == {1: 2.0}
+    (item,) = annotate(stored, GRPOConfig(), answers=answers)
+    assert item.surprises == {}
 
 
 def test_without_a_model_there_are_no_log_probabilities_of_one(

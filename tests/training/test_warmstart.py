@@ -70,17 +70,17 @@ ANSWERS = {
 }
 
 
-def test_labels_are_the_sampled_tokens_and_with_observations_the_injected_ones_too(
+def test_labels_are_the_sampled_tokens_and_with_a_mask_those_of_answers_too(
     make_trajectory: MakeTrajectory,
 ) -> None:
     trajectory = make_trajectory([(" 1\n", OUTPUT, "1\n>>>"), (" 2\n", OUTPUT, None)])
-    ids, labels = example_of(trajectory, train_observations=False)
+    ids, labels = example_of(trajectory)
     assert bytes(ids) == b">>> 1\n1\n>>> 2\n"
     assert labels == [IGNORED] * 3 + [*b" 1\n"] + [IGNORED] * 5 + [*b" 2\n"]
-    same, observed = example_of(trajectory, train_observations=True)
-    assert (same, observed) == (ids, [IGNORED] * 3 + [*b" 1\n1\n>>> 2\n"])
-    flipped = [at for at, (a, b) in enumerate(zip(labels, observed, strict=True)) if a != b]
-    assert flipped == [6, 7, 8, 9, 10]
+    mask = [at in (3, 4) for at in range(11)]
+    same, answered = example_of(trajectory, mask)
+    assert same == ids
+    assert answered == [IGNORED] * 3 + [*b" 1\n1\n"] + [IGNORED] * 3 + [*b" 2\n"]
 
 
 @pytest.mark.train

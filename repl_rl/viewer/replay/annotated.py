@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from repl_rl.config.sections import GRPOConfig, Scale
@@ -19,6 +19,7 @@ from repl_rl.credit.trees import Edge, tree_edges
 from repl_rl.errors import ConfigError
 from repl_rl.records import Reward, Scored, Trajectory
 from repl_rl.rollout.builder import fault
+from repl_rl.rollout.observations import Answers
 from repl_rl.runs.trajectory_file import StoredTrajectory, changed, places
 from repl_rl.transcript.tokens import Decode
 from repl_rl.viewer.replay.scene import find_decode, token_texts
@@ -56,6 +57,8 @@ class Annotated:
     that ends inside a character adds nothing, the one that completes it adds it whole."""
     trainer_logprobs: tuple[float, ...] | None = None  # [T]
     """From one forward of a model over the whole sequence, nats; None where no model is given."""
+    surprises: Mapping[int, float] = field(default_factory=dict)
+    """Surprise of that model at what was answered to a line, by the line's index: nats a token."""
 
 
 def read(stored: StoredTrajectory) -> Scored:
@@ -98,18 +101,23 @@ def _fault_of(reward: Reward) -> str | None:
 
 
 def annotate(
-    trajectories: Iterable[StoredTrajectory], config: GRPOConfig, *, score: Score | None = None
+    trajectories: Iterable[StoredTrajectory],
+    config: GRPOConfig,
+    *,
+    score: Score | None = None,
+    answers: Answers | None = None,
 ) -> Iterator[Annotated]:
     """Each trajectory with its advantages in the update of `config`, in the order given.
 
-    Siblings come from the same file. One group is held in memory, a file is not. Raises
-    ConfigError for what cannot be read.
+    `score` and `answers` are those of a model. Siblings come from the same file. One group is held
+    in memory, a file is not. Raises ConfigError for what cannot be read.
     """
     files = _Files(config)
     for stored in trajectories:
         ledger, edges, left = files.member(stored)
         trajectory = ledger.scored.trajectory
         decode = files.vocabulary(stored)
+        scores = None if score is None else score(trajectory)
         yield Annotated(
             id=stored.id,
             ledger=ledger,
@@ -117,7 +125,10 @@ def annotate(
             left=left,
             siblings=tuple(one.id for one in files.members(stored)),
             token_texts=None if decode is None else token_texts(trajectory, decode),
-            trainer_logprobs=None if score is None else score(trajectory),
+            trainer_logprobs=scores,
+            surprises={}
+            if answers is None or scores is None
+            else answers.surprises(ledger.scored, scores),
         )
 
 

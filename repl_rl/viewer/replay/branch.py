@@ -23,6 +23,7 @@ from repl_rl.records import (
     Trajectory,
 )
 from repl_rl.rollout.builder import TrajectoryBuilder
+from repl_rl.rollout.observations import Answers
 from repl_rl.rollout.plan import TaskPlan, TrajectorySampler
 from repl_rl.rollout.prefixes import attempts_around, check_asked
 from repl_rl.rollout.runner import RolloutRunner
@@ -78,6 +79,10 @@ class ScoringPolicy(LinePolicy, Protocol):
 
     def score(self, trajectory: Trajectory) -> tuple[float, ...]:
         """Log-probabilities [T], nats; ConfigError for another vocabulary."""
+        ...
+
+    def answers(self, scene: Scene) -> Answers:
+        """Find answers in trajectories of a scene."""
         ...
 
 

@@ -394,15 +394,17 @@ async def _walk(
         Env(plan, scene.fmt, kernels=pool_of(scene)) as env,
         _policy(request, scene) as policy,
     ):
-        score = referee = None
+        score = answers = referee = None
         if policy is not None:
-            score = policy.score
+            score, answers = policy.score, policy.answers(scene)
             referee = policy.referee(plan, scene, kernels=env.kernels, scorer=env.scorer)
         stepper = Stepper(
             matches,
             scene=scene,
             kernels=env.kernels,
-            annotate=lambda stored: next(annotate([stored], scene.config.grpo, score=score)),
+            annotate=lambda stored: next(
+                annotate([stored], scene.config.grpo, score=score, answers=answers)
+            ),
             scorer=env.scorer,
             policy=policy,
             referee=referee,

@@ -30,6 +30,7 @@ from repl_rl.models.loading import (
 from repl_rl.models.precision import precision
 from repl_rl.records import Line, OutcomeKind, Trajectory
 from repl_rl.rollout.builder import TrajectoryBuilder
+from repl_rl.rollout.observations import Answers
 from repl_rl.rollout.plan import TaskPlan
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scoring
@@ -127,6 +128,10 @@ class ModelPolicy:
             )
         temperature = self._sampling.temperature
         return tuple(logprobs(self._loaded, ids, start, temperature=temperature))
+
+    def answers(self, scene: Scene) -> Answers:
+        """Implement `branch.ScoringPolicy`."""
+        return Answers(Encoding(scene.fmt, self._loaded.codec), setup=scene.setup)
 
     def referee(
         self, plan: TaskPlan, scene: Scene, *, kernels: KernelSource, scorer: Scoring

@@ -347,14 +347,17 @@ def ledger_table(ledger: Ledger) -> Table:
     return table
 
 
-def worth_table(rows: Sequence[Worth]) -> Table:
-    """A row for each line: the values around it, and their difference with a 95 % interval."""
-    table = _line_table("before", "after", "worth", "+-")
+def worth_table(rows: Sequence[Worth], surprises: Mapping[int, float]) -> Table:
+    """A row for each line: the values around it, their difference with a 95 % interval, and the
+    surprise at its answer."""
+    table = _line_table("before", "after", "worth", "+-", "surprise")
     for row in rows:
         gain = row.gain
         error = "-" if gain is None or gain.error is None else f"{1.96 * gain.error:.2f}"
         values = map(_mean, (row.before, row.after, gain))
-        table.add_row(Text(_source(row.line)), row.line.outcome.kind, *values, error)
+        nats = surprises.get(row.line.index)
+        cells = (*values, error, "" if nats is None else f"{nats:.2f}")
+        table.add_row(Text(_source(row.line)), row.line.outcome.kind, *cells)
     return table
 
 

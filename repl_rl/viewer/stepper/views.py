@@ -135,7 +135,12 @@ def _block(walk: Walk, index: int, width: int) -> list[Text]:
     rows = [_row(first, columns, width)]
     more = (" " * start.cell_len + source for source in sources[1:])
     rows += [fitted(styled(row, style), width) for row in more]
-    return rows + [fitted(Text(indent).append_text(row), width) for row in _answer(line, width)]
+    answer = [Text(indent).append_text(row) for row in _answer(line, width)]
+    surprise = walk.surprise(line)
+    said = "" if surprise is None else f"  surprise {surprise:.2f}"
+    return rows + [
+        _row(row, styled("" if number else said, DIM), width) for number, row in enumerate(answer)
+    ]
 
 
 def _wrapped(line: LiveLine, *, room: int, first_room: int) -> list[str]:

@@ -206,6 +206,12 @@ class Walk:
         mismatch = compare(self.live, line, self._reasons_L)
         return None if mismatch is None else mismatch.difference
 
+    def surprise(self, line: LiveLine) -> float | None:
+        """Surprise at a recorded answer, nats a token; None where it is unknown or not this one."""
+        if line.recorded is None or self.difference(line) is not None:
+            return None
+        return self.item.surprises.get(line.recorded.index)
+
     def why_not(self) -> str:
         """Explain why no recorded line follows."""
         last = self.at_hand

@@ -11,9 +11,12 @@ from fixture_types import MakeScored, MakeTrajectory, Part, Store
 from repl_rl.config.sections import GRPOConfig, RewardConfig
 from repl_rl.credit.rewards import bound_reward
 from repl_rl.records import Problem
+from repl_rl.rollout.observations import Answers
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.trajectory_file import StoredTrajectory, append, places
-from repl_rl.viewer.replay.annotated import annotate
+from repl_rl.transcript.encoding import Encoding
+from repl_rl.transcript.tokens import ByteCodec
+from repl_rl.viewer.replay.annotated import Score, annotate
 from repl_rl.viewer.replay.branch import LinePolicy, Referee
 from repl_rl.viewer.stepper import Stepper
 from repl_sandbox.fake import FakeKernels
@@ -61,8 +64,10 @@ def stepper(store: Store) -> MakeStepper:
         policy: LinePolicy | None = None,
         referee: Referee | None = None,
         notes: Sequence[str] = (),
+        score: Score | None = None,
         **options: Any,
     ) -> Stepper:
+        answers = Answers(Encoding(SCENE.fmt, ByteCodec()), setup=SCENE.setup)
         found = store(*(all_parts or (LINES,)), **options)
         scorer = Scorer(
             task_spec="t",
@@ -73,7 +78,9 @@ def stepper(store: Store) -> MakeStepper:
             found,
             scene=SCENE,
             kernels=kernels or FakeKernels(ANSWERS),
-            annotate=lambda place: next(annotate([place], GRPOConfig())),
+            annotate=lambda place: next(
+                annotate([place], GRPOConfig(), score=score, answers=answers)
+            ),
             scorer=scorer,
             policy=policy,
             referee=referee,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from repl_rl.records import Problem
+from repl_rl.records import Problem, Trajectory
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
 from stepper_seat import COMMENT, LINES, OUTPUT, SILENT, MakeStepper, after
@@ -48,6 +48,22 @@ def test_outputs_stand_one_above_the_other_where_it_is_narrow(stepper: MakeStepp
 def test_lines_ahead_show_what_they_did_when_recorded(stepper: MakeStepper) -> None:
     rows = after(stepper())
     assert any(row.startswith(" 3  >>> y") and "name_error" in row for row in rows)
+
+
+def test_with_a_model_an_answer_shows_how_much_it_surprised(stepper: MakeStepper) -> None:
+    """`2` and its newline cost 1 and 2 nats, and the prompt behind them does not count.
+
+    A line that ran otherwise here was not foreseen by anybody.
+    """
+    parts = [(" 1+1\n", OUTPUT, "2\n>>>"), (" y\n", OUTPUT, "5\n>>>")]
+
+    def score(trajectory: Trajectory) -> tuple[float, ...]:
+        nats = {ord("2"): -1.0, ord("\n"): -2.0}
+        return tuple(nats.get(token, -9.0) for token in trajectory.completion_ids)
+
+    rows = after(stepper(parts, score=score), "n", "n")
+    assert [row.split() for row in rows if "surprise" in row] == [["2", "surprise", "1.50"]]
+    assert not any("surprise" in row for row in after(stepper(parts), "n", "n"))
 
 
 def test_notes_are_shown_before_the_first_line(stepper: MakeStepper) -> None:
