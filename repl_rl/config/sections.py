@@ -256,10 +256,6 @@ class GRPOConfig:
     kl_beta: Annotated[float, Meta(ge=0)] = 0.0
     """Weight of the KL divergence to the policy the run started from. Each sampled token adds its
     estimate k3, weighed by the ratio: so the gradient is that of the divergence itself."""
-    observation_weight: Annotated[float, Meta(ge=0)] = 0.0
-    """Weight of a second loss: the cross entropy of what the interpreter answered to the lines of
-    the step, a mean over the tokens of these answers. Prompts, marks of what was cut, and answers
-    behind a line that names a clock or a draw are no part of it. 0: answers are never trained."""
     credit: str = "line_local"
     """Rule for the worth of a line: `outcome`, `line_local`, `return_to_go`, `potential`, `tree`,
     another name in the entry point group `repl_rl.credits`, or `module:attribute`. See

@@ -343,7 +343,6 @@ def _update(training: steps.Training, path: Path, checkpoint: Path | None) -> No
             folder=path / CHECKPOINTS,
             callbacks=[steps.StepCallback(training, update)],
             forbidden_ids=loaded.forbidden_ids,
-            answer_mask=runtime.answers.mask,
             ranks=runtime.ranks,
         )
         if checkpoint is not None and checkpoint.name == f"checkpoint-{num_steps}":

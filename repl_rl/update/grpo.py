@@ -120,10 +120,6 @@ RollOut = Callable[[Sequence[str], int], list[Scored]]
 """(prompts, each repeated for its group; policy version) -> trajectories, in order."""
 
 
-AnswerMask = Callable[[Scored], Sequence[bool]]
-"""True at the tokens [T] of what the interpreter answered that a policy may learn to foresee."""
-
-
 _UNTRUE = (
     "completions/clipped_ratio",
     *(f"completions/{which}_terminated_length" for which in ("mean", "min", "max")),
@@ -166,15 +162,8 @@ class LineGRPOTrainer(GRPOTrainer):
         forbidden_ids: Set[int] = frozenset(),
         ranks: Ranks = ALONE,
         options: Mapping[str, Any] = MappingProxyType({}),
-        answer_mask: AnswerMask | None = None,
         **kwargs: Any,
     ) -> None:
-        self._answer_mask = answer_mask if line_config.observation_weight else None
-        """None: no injected token is trained."""
-        self._answers: torch.Tensor | None = None
-        """(B, T): 1 at tokens of answers in the rows that are trained next. None: none is."""
-        self._answer_nats = torch.zeros(())
-        """Their cross entropy, summed, as of the latest forward with answers."""
         self._roll_out = roll_out
         self._line_config = line_config
         self._credit = credit
@@ -290,25 +279,7 @@ class LineGRPOTrainer(GRPOTrainer):
         self._record(ledger.advantage_metrics(self._ranks.gather([sums])))
         ids = out["completion_ids"]
         out["advantages"] = pad_right(rows, width=ids.shape[1]).to(ids.device)
-        if self._answer_mask is not None:
-            out |= self._answers_of(self._answer_mask, ids)
         return out
-
-    def _answers_of(self, mask: AnswerMask, ids: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Mask (B, T) of the answers in this process's rows, and their number in all processes'.
-
-        A row that is left out of the loss has none. Where a token is never sampled, nothing can
-        be learned: it has no probability.
-        """
-        rows = [
-            [] if is_out else mask(item)
-            for item, is_out in zip(self.scored, self._is_left_out, strict=True)
-        ]
-        answers = pad_right(rows, width=ids.shape[1]).to(ids.device)
-        if self._bias is not None:
-            answers *= self._bias[ids] == 0
-        count = sum(self._ranks.gather([int(answers.sum())]))
-        return {"answers": answers, "num_answers": torch.tensor(count, device=ids.device)}
 
     def _advantage_rows(self) -> list[list[float]]:
         """Advantages of this process's rows; their siblings are gathered from the others."""
@@ -359,28 +330,8 @@ class LineGRPOTrainer(GRPOTrainer):
         self._record({"update/moved_share": share})
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        self.sampled, self._answers = inputs["tool_mask"], inputs.get("answers")
-        try:
-            loss: torch.Tensor = super()._compute_loss(model, inputs)  # type: ignore  # TRL has no types
-            return loss if self._answers is None else loss + self._answer_loss(inputs)
-        finally:
-            self._answers = None
-
-    def _answer_loss(self, inputs: dict[str, Any]) -> torch.Tensor:
-        """This micro-batch's share of the weighed cross entropy of an update's answers.
-
-        As TRL does for tokens that are sampled: ranks' gradients are averaged, and a rollout that
-        feeds several updates is divided evenly among them.
-        """
-        num_updates = self.args.steps_per_generation / self.current_gradient_accumulation_steps  # type: ignore  # a TRLConfig
-        num_answers = inputs["num_answers"].clamp(min=1) / num_updates
-        nats = self.accelerator.reduce(self._answer_nats.detach(), reduction="sum")
-        # TRL logs the mean over micro-batches.
-        share = nats * self.current_gradient_accumulation_steps / num_answers
-        self._record({"line/surprise": share.item()})
-        num_here = num_answers / self.accelerator.num_processes
-        weighed: torch.Tensor = self._line_config.observation_weight * self._answer_nats / num_here
-        return weighed
+        self.sampled = inputs["tool_mask"]
+        return super()._compute_loss(model, inputs)  # type: ignore  # TRL has no types
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """TRL's, without columns that are not true here: see `_UNTRUE`."""
@@ -426,10 +377,6 @@ class LineGRPOTrainer(GRPOTrainer):
         sampled = torch.ones(len(input_ids), logits_to_keep, dtype=torch.bool)
         if self.sampled is not None:
             sampled = pad(self.sampled != 0, (0, logits_to_keep - self.sampled.shape[1]))
-        scored = sampled = sampled.to(input_ids.device)
-        if self._answers is not None:
-            answers = pad(self._answers != 0, (0, logits_to_keep - self._answers.shape[1]))
-            scored = sampled | answers
         inner, head = inner_model(self.accelerator.unwrap_model(model)), self._head(model)
         num_parts = self.length_parts
         # The loss of routers counts every token of every row.
@@ -439,21 +386,16 @@ class LineGRPOTrainer(GRPOTrainer):
             model = as_rows(model, inner)
         # One context for all parts: each would keep its own copy of the weights for the backward.
         with self.accelerator.autocast(), head_biased(head, self._bias):
-            logps, entropies, aux_loss = in_parts(
+            return in_parts(
                 score,
                 model,
                 input_ids,
                 attention_mask,
-                scored,
+                sampled.to(input_ids.device),
                 num_parts=num_parts,
                 batch_size=batch_size,
                 **kwargs,
             )
-        if self._answers is not None:
-            # To TRL's loss they are injected tokens as all others: 0 has no KL that overflows.
-            self._answer_nats = -logps.where(answers, 0.0).sum()
-            logps = logps.where(sampled, 0.0)
-        return logps, entropies, aux_loss
 
     @property
     def _forwards_trees(self) -> bool:

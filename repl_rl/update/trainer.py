@@ -27,7 +27,7 @@ from repl_rl.credit.base import Credit
 from repl_rl.errors import ConfigError
 from repl_rl.models.precision import Precision
 from repl_rl.records import Scored
-from repl_rl.update.grpo import DROPS_CUT, AnswerMask, LineGRPOTrainer
+from repl_rl.update.grpo import DROPS_CUT, LineGRPOTrainer
 from repl_rl.update.options import check_fields, refusals_explained, try_optimiser
 from repl_rl.update.ranks import ALONE, Ranks, launched
 
@@ -198,7 +198,6 @@ def make_trainer(
     callbacks: Sequence[TrainerCallback] = (),
     ranks: Ranks | None = None,
     forbidden_ids: Set[int] = frozenset(),
-    answer_mask: AnswerMask | None = None,
 ) -> LineGRPOTrainer:
     """A trainer of `settings.grpo.steps` updates that keeps its checkpoints in `folder`.
 
@@ -209,7 +208,7 @@ def make_trainer(
     to the rollout as they are.
 
     Trajectories are dealt out to `ranks`, those of the launcher unless given. `forbidden_ids` are
-    those that the engine does not sample. `answer_mask` is called where answers are trained.
+    those that the engine does not sample.
     """
     grpo, ranks = settings.grpo, launched() if ranks is None else ranks
     args = trainer_arguments(
@@ -223,7 +222,6 @@ def make_trainer(
         forbidden_ids=forbidden_ids,
         ranks=ranks,
         options=settings.trl,
-        answer_mask=answer_mask,
         model=model,
         args=args,
         processing_class=tokenizer,

@@ -29,14 +29,11 @@ from repl_rl.engines.vllm.server import VLLMServer
 from repl_rl.errors import ConfigError, RankError
 from repl_rl.progress import SILENT
 from repl_rl.records import Attempt, OutcomeKind, Problem, Scored, Split, Trajectory
-from repl_rl.rollout.observations import Answers
 from repl_rl.rollout.plan import make_plan
 from repl_rl.rollout.runner import Waits
 from repl_rl.training.runtime import BusyEngine, Runtime
 from repl_rl.training.steps import ProblemSequence, Training
 from repl_rl.training.train import train
-from repl_rl.transcript.encoding import Encoding
-from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.update.ranks import ALONE, Ranks, launched, peers_named, without_launcher
 from repl_rl.update.trainer import rows_per_rank
@@ -64,10 +61,8 @@ RUNS: dict[str, dict[str, Any]] = {
         "importance": "line",
         "gradient_checkpointing": True,
     },
-    "answers beside the outcome": {"observation_weight": 0.5},
 }
 
-MASK = Answers(Encoding(PYTHON, ByteCodec()), setup=()).mask
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]
 
@@ -148,16 +143,15 @@ def run_ranks(num_ranks: int, python: WarmPython, folder: Path, *arguments: str)
 def test_two_processes_train_as_one(
     step: Step, two_ranks: list[Ended], three_groups: list[Scored], number: int
 ) -> None:
-    settings = STEPS | list(RUNS.values())[number]
-    one = step(three_groups, answer_mask=MASK, **settings)
+    one = step(three_groups, **(STEPS | list(RUNS.values())[number]))
     for weights, logs in (ended[number] for ended in two_ranks):
         assert difference(one.weights, weights) < 1e-6
-        for name in ("loss", "reward", *filter(is_of_lines, one.logs)):
+        for name in ("loss", "reward", *filter(is_of_importance, one.logs)):
             assert logs[name] == pytest.approx(one.logs[name], abs=1e-6), name
 
 
-def is_of_lines(name: str) -> bool:
-    return name.startswith(("importance/", "line/"))
+def is_of_importance(name: str) -> bool:
+    return name.startswith("importance/")
 
 
 def test_half_a_group_would_have_another_baseline(three_groups: list[Scored]) -> None:

@@ -21,10 +21,6 @@ from transformers import Qwen3ForCausalLM
 from repl_rl.credit.advantages import load_credit
 from repl_rl.models.precision import Precision
 from repl_rl.records import Scored
-from repl_rl.rollout.observations import Answers
-from repl_rl.transcript.encoding import Encoding
-from repl_rl.transcript.format import PYTHON
-from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.update.trainer import make_trainer
 from trainer_kit import Catch, byte_tokenizer, config_of
 
@@ -52,7 +48,6 @@ def main(model: str, scored: str, output: str, settings: str) -> None:
             precision=Precision(),
             folder=Path(output) / str(number),
             callbacks=[catch],
-            answer_mask=Answers(Encoding(PYTHON, ByteCodec()), setup=()).mask,
         )
         trainer.train()
         weights = trainer.accelerator.unwrap_model(trainer.model).state_dict()

@@ -21,7 +21,7 @@ from repl_rl.credit.advantages import load_credit
 from repl_rl.engines.hf import HF
 from repl_rl.models.precision import precision
 from repl_rl.records import Scored
-from repl_rl.update.grpo import AnswerMask, LineGRPOTrainer
+from repl_rl.update.grpo import LineGRPOTrainer
 from repl_rl.update.trainer import make_trainer
 
 Tensors = dict[str, torch.Tensor]
@@ -133,7 +133,6 @@ def take_step(
     checkpoint: str | None = None,
     forbidden_ids: frozenset[int] = frozenset(),
     device: str = "cpu",
-    answer_mask: AnswerMask | None = None,
     **grpo: Any,
 ) -> Catch:
     """Catch of one real update of the model in `folder`; `change` may alter its trainer first.
@@ -153,7 +152,6 @@ def take_step(
         folder=output,
         callbacks=[catch],
         forbidden_ids=forbidden_ids,
-        answer_mask=answer_mask,
     )
     change(trainer)
     trainer.train(resume_from_checkpoint=str(output / checkpoint) if checkpoint else None)
