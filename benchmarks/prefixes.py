@@ -4,12 +4,13 @@ Arms that differ in `grpo.prefix_share` alone, from one small starter, with the 
 
     0         every group begins at its prompt
     0.25 ...  that share of groups begins behind lines of a script that solved its problem
-    shown     0, from a warm start on as many solved scripts as the arm 1.0 may be given
+    shown 0   0, from a warm start on as many solved scripts as the arm 1.0 may be given
+    shown 1.0 that share, from the same warm start
 
 Problems are doors (`doors.py`), six or eight of them, of which the starter opens nearly none all
 right: most groups are dead. Their demonstrations open the right doors. This is knowledge that the
-arm 0 has not, and the arm `shown` has. The task `again` has no demonstrations: eight problems come
-back, and prefixes are the run's own successes.
+arm 0 has not, and the arm `shown 0` has. The task `again` has no demonstrations: eight problems
+come back, and prefixes are the run's own successes.
 
 Each arm and rate is trained until it has sampled `--tokens`, and held-out problems, whole ones, are
 measured on the way. A call that is ended goes on when it is called again. Rows go to
@@ -97,7 +98,8 @@ def main() -> None:
         for arm in args.arms:
             count = steps_of(arm, name, args.tokens, common)
             most = PROBLEMS * steps_of("1.0", name, args.tokens, common)
-            model = warm(starter, task, folder, most, common) if arm == SHOWN else starter
+            is_shown = arm.startswith(SHOWN)
+            model = warm(starter, task, folder, most, common) if is_shown else starter
             settings = {
                 "grpo.prefix_share": share_of(arm),
                 "grpo.steps": count,
@@ -124,7 +126,7 @@ def steps_of(arm: str, task: str, tokens: int, common: dict[str, object]) -> int
 
 
 def share_of(arm: str) -> float:
-    return 0.0 if arm == SHOWN else float(arm)
+    return float(arm.removeprefix(SHOWN))
 
 
 def warm(starter: Path, task: str, folder: Path, count: int, common: dict[str, object]) -> Path:

@@ -182,6 +182,8 @@ def open_prefixes(runtime: Runtime, folder: RunFolder | None) -> SolvedPrefixes 
 def run_as_one(run: Run, attempts: Sequence[Attempt], *, more: More | None = None) -> list[Scored]:
     """Run whole groups; one of which a sibling lost its prefix begins anew, at its prompt."""
     scored = run(attempts, more=more)
+    if not any(one.stem for one in attempts):  # such as groups that grow: `scored` has more of them
+        return scored
     begun = list(zip(attempts, scored, strict=True))
     lost = {a.group_index for a, one in begun if a.stem and one.trajectory.branch is None}
     if not lost:

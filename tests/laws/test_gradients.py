@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from fixture_types import Part
 from repl_rl.records import Branch, OutcomeKind, Scored, Trajectory
 from repl_rl.update.grpo import LineGRPOTrainer
 from repl_rl.update.trainer import largest_divisor
@@ -124,7 +125,7 @@ def test_a_group_behind_a_prefix_learns_as_if_its_prompt_held_those_lines(
 ) -> None:
     """Nothing is learned from lines that are copied, and no divisor counts them."""
     behind = Branch(sibling_index=None, num_lines=1, seed=0)
-    tails: list[tuple[list[Any], float]] = [
+    tails: list[tuple[list[Part], float]] = [
         ([(" f(2)\n", OK, "[3]\n>>>"), (" b\n", OK, None)], 1.0),
         ([(" q\n", OK, None)], 0.0),
         ([(" a longer line\n", OK, "1\n>>>"), (" c\n", OK, None)], 0.0),

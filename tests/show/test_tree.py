@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fixture_types import MakeTrajectory
 from repl_rl.commands.show import tree_table
-from repl_rl.records import Scored
+from repl_rl.records import Branch, Scored
 from repl_rl.runs.trajectory_file import append
 from repl_rl.viewer.show.display import Screen
 from repl_rl.viewer.show.marked import marked_trajectory
@@ -96,3 +96,14 @@ def test_show_prints_no_tree_where_nobody_leaves_anybody(
     append(tmp_path / "s.jsonl", [leaves[0], leaves[2]])
     code, out, _ = call("show", str(tmp_path / "s.jsonl"))
     assert (code, out.count("its group")) == (0, 0)
+
+
+def test_siblings_that_begin_behind_a_solution_name_no_sibling(leaves: list[Scored]) -> None:
+    behind = Branch(sibling_index=None, num_lines=2, seed=5)
+    group = [replace(one, trajectory=replace(one.trajectory, branch=behind)) for one in leaves[:2]]
+    rows = printed(lambda screen: screen.sample("s:2", group[1])).splitlines()
+    assert rows[0].startswith("s:2, begins behind line 2 of a solution: reward +0.00, nothing")
+    assert printed(lambda screen: screen.table(tree_table(group, shown=1))).splitlines()[1:] == [
+        "0  submit_final_answer(_)      3  +1.000     +1.000",
+        "1* x + 2                     3-4  +0.000     -1.000",
+    ]

@@ -332,6 +332,15 @@ def test_where_one_sibling_loses_its_prefix_all_of_its_group_begin_at_the_prompt
     assert [one.stem for one in calls[1]] == [None, None]
 
 
+def test_groups_from_the_prompt_may_grow() -> None:
+    attempts = [Attempt(problem=problem(0), group_index=0, sibling_index=0, seed=0)]
+
+    def run(attempts: Sequence[Attempt], *, more: object = None) -> list[Scored]:
+        return group(0, True, False)
+
+    assert len(run_as_one(run, attempts)) == 2
+
+
 def test_a_measurement_begins_at_its_prompts() -> None:
     attempts = held_out_attempts(Sums(), count=4, seed=0, samples=2)
     assert {one.stem for one in attempts} == {None}

@@ -299,7 +299,7 @@ def _lineage(trajectory: Trajectory) -> str:
     if branch is None:
         return ""
     if branch.sibling_index is None:
-        return f", begins behind {branch.num_lines} lines of a solution"
+        return f", begins behind line {branch.num_lines} of a solution"
     return f", leaves sibling {branch.sibling_index} after line {branch.num_lines}"
 
 

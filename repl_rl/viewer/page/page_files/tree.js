@@ -38,7 +38,7 @@ function pathTo(record, members) {
 }
 
 function leavesText(branch) {
-  if (branch.sibling === null) return [`begins behind ${branch.lines} lines of a solution`];
+  if (branch.sibling === null) return [`begins behind line ${branch.lines} of a solution`];
   const whom = `sibling ${branch.sibling}`;
   const link = PLACES.has(branch.id) ? make("a", { href: linkTo(branch.id) }, whom) : whom;
   return ["leaves ", link, ` after line ${branch.lines}`];
