@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,9 +26,7 @@ from repl_rl.records import (
     VerdictKind,
 )
 from repl_rl.rollout.plan import Plan, make_plan
-from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.sampler import ScriptSampler, fixed_script
-from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.folder import RunFolder
 from repl_rl.tasks.base import Script
 from repl_rl.training.evaluate import held_out_attempts
@@ -39,9 +35,8 @@ from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.update.grpo import rollout_rows
-from repl_rl.update.ranks import ALONE
-from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
+from script_runtime import ScriptRuntime
 
 pytestmark = pytest.mark.slow
 
@@ -88,32 +83,14 @@ def reward(trajectory: Trajectory, verdict: Verdict | None) -> Reward:
     )
 
 
-class FakeRuntime:
-    """Kernels that answer by heart, and a grader that knows the answers."""
-
-    context_tokens = 4096
-    ranks = ALONE
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.env = SimpleNamespace(format=PYTHON, setup=())
-        self.loaded = SimpleNamespace(codec=ByteCodec())
-
-    def sampling_by(self, sampler: ScriptSampler) -> Any:
-        runner = RolloutRunner(
-            task=self.plan.task,
-            fmt=PYTHON,
-            sampler=sampler,
-            kernels=FakeKernels(ANSWERS),
-            scorer=Scorer(task_spec="", judge=Judge(), reward=reward),
-            max_in_flight=1,
-        )
-        return SimpleNamespace(run=lambda attempts: asyncio.run(runner.run(attempts)))
+def scripts_on(plan: Plan) -> Any:
+    """Return a runtime whose kernels know `ANSWERS`."""
+    return ScriptRuntime(plan, ANSWERS, judge=Judge(), reward=reward)
 
 
 def prefixes(*scripts: Sequence[str], share: float = 1.0) -> SolvedPrefixes:
     plan = make_plan(resolve(flags={"model": "m"}, overrides=[f"grpo.prefix_share={share}"]))
-    runtime: Any = FakeRuntime(replace(plan, task=Sums(*scripts)))
+    runtime = scripts_on(replace(plan, task=Sums(*scripts)))
     return SolvedPrefixes(runtime)
 
 
@@ -132,7 +109,7 @@ def written(number: int, lines: Sequence[str], *, group: int | None = None) -> S
         context_tokens=4096,
     )
     plan = make_plan(resolve(flags={"model": "m"}))
-    runtime = FakeRuntime(replace(plan, task=Sums()))
+    runtime = scripts_on(replace(plan, task=Sums()))
     (scored,) = runtime.sampling_by(sampler).run([attempt])
     made: Scored = scored
     return made

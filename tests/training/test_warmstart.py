@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import io
 from collections.abc import Callable, Sequence
@@ -33,7 +32,6 @@ from repl_rl.records import (
     VerdictKind,
 )
 from repl_rl.rollout.plan import Plan, make_plan
-from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.sampler import (
     LineSampler,
     ScriptSampler,
@@ -41,7 +39,6 @@ from repl_rl.rollout.sampler import (
     WrittenLine,
     fixed_script,
 )
-from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.folder import RunFolder, WarmRecord, write_record
 from repl_rl.runs.resume import begun, newest_run
 from repl_rl.runs.trajectory_file import append
@@ -54,8 +51,8 @@ from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.update.sft import adamw, example_of, fit
 from repl_rl.update.token_tree import IGNORED
 from repl_rl.viewer.show.display import Screen
-from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution, Kernel
+from script_runtime import ScriptRuntime
 from tiny_model import save_tiny_model
 
 pytestmark = pytest.mark.slow
@@ -165,28 +162,9 @@ def plan_of(*overrides: str) -> Plan:
     return make_plan(resolve(flags={"model": "m"}, overrides=overrides))
 
 
-class FakeRuntime:
-    """Kernels that answer by heart, and a grader that knows the answers."""
-
-    context_tokens = 4096
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.env = SimpleNamespace(format=PYTHON)
-        self.loaded = SimpleNamespace(codec=ByteCodec())
-
-    def sampling_by(self, sampler: ScriptSampler) -> Any:
-        runner = RolloutRunner(
-            task=self.plan.task,
-            fmt=PYTHON,
-            sampler=sampler,
-            kernels=FakeKernels(ANSWERS),
-            scorer=Scorer(task_spec="", judge=Judge(), reward=reward),
-            max_in_flight=2,
-        )
-        return SimpleNamespace(
-            run=lambda attempts, on_scored: asyncio.run(runner.run(attempts, on_scored=on_scored))
-        )
+def scripts_on(plan: Plan) -> Any:
+    """Return a runtime whose kernels know `ANSWERS`."""
+    return ScriptRuntime(plan, ANSWERS, judge=Judge(), reward=reward)
 
 
 def reward(trajectory: Trajectory, verdict: Verdict | None) -> Reward:
@@ -194,7 +172,7 @@ def reward(trajectory: Trajectory, verdict: Verdict | None) -> Reward:
 
 
 def gathering(plan: Plan, held_out: Sequence[Attempt] = ()) -> Gathering:
-    runtime: Any = FakeRuntime(plan)
+    runtime = scripts_on(plan)
     screen = Screen(Console(file=io.StringIO()))
     return Gathering(runtime, screen, held_out=held_out)
 
@@ -216,7 +194,7 @@ def stored(plan: Plan, path: Path, *lines: Sequence[str]) -> list[Scored]:
         SamplingConfig(),
         context_tokens=4096,
     )
-    scored = FakeRuntime(plan).sampling_by(sampler).run(attempts, lambda _: None)
+    scored = scripts_on(plan).sampling_by(sampler).run(attempts)
     append(path, scored)
     return list(scored)
 
