@@ -63,14 +63,14 @@ class Doors:
 
 
 class SixDoors(Doors):
-    """Of trajectories 0.6 ** 6 * 0.9 ** 9 = 1.8 % are right."""
+    """Six doors: 0.6 ** 6 * 0.9 ** 9 = 1.8 % of trajectories are right."""
 
     name = "six-doors"
     num_doors = 6
 
 
 class EightDoors(Doors):
-    """Of trajectories 0.6 ** 8 * 0.9 ** 11 = 0.5 % are right."""
+    """Eight doors: 0.6 ** 8 * 0.9 ** 11 = 0.5 % of trajectories are right."""
 
     name = "eight-doors"
     num_doors = 8

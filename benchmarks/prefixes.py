@@ -23,7 +23,7 @@ import math
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from arms import (
     by_arm,
     common_tokens,
     interval,
+    mean,
     rate_at,
     setting,
     share,
@@ -54,7 +55,7 @@ TASKS = {
     "again": ("doors:SixDoors", "doors:SixAgain"),
     "eight": ("doors:EightDoors", "doors:EightOpened"),
 }
-"""What a starter is made of, and what is trained on."""
+"""Tasks that a starter is made of, and that is trained on."""
 COMMON: dict[str, object] = {
     "grpo.credit": "outcome",
     "grpo.group_size": 8,
@@ -69,7 +70,7 @@ COMMON: dict[str, object] = {
 RECIPE = replace(SMALL, num_demonstrations=1200, steps=200)
 SHOWN = "shown"
 TOKENS_A_TRAJECTORY = {"six": 80, "again": 80, "eight": 100}
-"""Of a whole one, about."""
+"""Sampled tokens of a whole trajectory, about."""
 MEASUREMENTS = 4
 PROBLEMS = int(str(COMMON["grpo.problems_per_step"]))
 FIRST_STEPS = 10
@@ -171,10 +172,6 @@ def table(runs: Sequence[Run], folder: Path, *, tokens: int, goal: float) -> str
             f"{text} ({len(reached)} of {len(found)}) | {mean(found, lambda run: run.cpu_s):.0f} |"
         )
     return "\n".join(rows)
-
-
-def mean(runs: Sequence[Run], value: Callable[[Run], float]) -> float:
-    return statistics.fmean(value(run) for run in runs)
 
 
 def dead(folder: Path, run: Run) -> float:

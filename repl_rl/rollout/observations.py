@@ -10,7 +10,6 @@ not know models or losses.
 from __future__ import annotations
 
 import bisect
-import re
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,8 +18,7 @@ from repl_rl.records import LineOutcome, Scored
 from repl_rl.rollout.prefixes import kernel_sources, volatile_lines
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import Span, spans
-
-_OMITTED = re.compile(r"^\.\.\. \[\d+ characters omitted\] \.\.\.$", re.MULTILINE)
+from repl_sandbox.render import OMISSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,5 +87,5 @@ def foreseen(outcome: LineOutcome) -> str:
     """The observation, up to the mark of what was cut out of it."""
     if not outcome.is_truncated:
         return outcome.observation
-    mark = _OMITTED.search(outcome.observation)
+    mark = OMISSION.search(outcome.observation)
     return outcome.observation if mark is None else outcome.observation[: mark.start()]

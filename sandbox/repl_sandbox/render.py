@@ -24,6 +24,9 @@ MOVES = re.compile(r"\x1b\[[0-?]*[ -/]*[A-I`adefuZ]|\x1b[DEM78]|[\b\v\f\r\x1c-\x
 APART = re.compile("(?<=[^\n])\r+(?=[^\r\n])")
 SURROGATE = re.compile("[\ud800-\udfff]")
 ADDRESS = re.compile(r"(?<= at )0x[0-9a-fA-F]+")
+# At most 12 digits: a hostile file may hold a number that is too long for `int`.
+OMISSION = re.compile(r"^\.\.\. \[(\d{1,12}) characters omitted\] \.\.\.$", re.MULTILINE)
+"""Line that stands where text was cut, with the number of characters that are missing."""
 
 
 def clean(text: str) -> str:

@@ -247,8 +247,10 @@ def frames(folder: str, error: str = "ValueError: no") -> str:
 
 def test_packages_in_another_folder_are_no_divergence() -> None:
     error = OutcomeKind.RUNTIME_ERROR
-    found = different(outcome(frames("/a/site-packages"), error), outcome(frames("/b"), error))
-    assert (found.cause, found.why) == (Cause.VOLATILE, "shows where packages are installed")
+    bare = frames("/b").replace("/b/", "")  # as a kernel prints it
+    for live in (frames("/b"), bare):
+        found = different(outcome(frames("/a/site-packages"), error), outcome(live, error))
+        assert (found.cause, found.why) == (Cause.VOLATILE, "shows where packages are installed")
 
 
 def test_another_error_in_the_same_place_is_one() -> None:

@@ -20,7 +20,7 @@ from enum import StrEnum
 from repl_rl.base.terminal import signed
 from repl_rl.records import LineOutcome, OutcomeKind, Reward, Scored, VerdictKind
 from repl_rl.viewer.show.marked import kind_words
-from repl_sandbox.render import clean, truncate
+from repl_sandbox.render import OMISSION, clean, truncate
 
 MAX_SHOWN_CHARS = 8192
 """Most characters of one side of a difference; a longer one loses its middle, and a difference in
@@ -33,14 +33,12 @@ _CONTEXT = 2
 _COMPARED = 200
 """Lines behind the first difference that a diff looks at: its time grows with their square."""
 
-# At most 12 digits: a hostile file may hold a number that is too long for `int`.
-_OMITTED = re.compile(r"^\.\.\. \[(\d{1,12}) characters omitted\] \.\.\.$", re.MULTILINE)
-
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 PLACES = "shows where packages are installed"
-_FRAME = '  File "/'
-"""Beginning of a frame of a library; frames of a policy's own lines have no path."""
+_FRAME = re.compile('  File "[^<]')
+"""Beginning of a frame of a library, whose path has the folder of packages where another version
+recorded it; frames of a policy's own lines have none."""
 
 
 class Cause(StrEnum):
@@ -99,7 +97,7 @@ def _places(recorded: LineOutcome, live: LineOutcome) -> str | None:
     if recorded.kind is not live.kind or recorded.observation == live.observation:
         return None
     pair = _first_pair(recorded.observation, live.observation)
-    return PLACES if all(line.startswith(_FRAME) for line in pair) else None
+    return PLACES if all(map(_FRAME.match, pair)) else None
 
 
 def _same_observation(recorded: LineOutcome, live: LineOutcome) -> bool:
@@ -124,7 +122,7 @@ def _lengths(cut: str, whole: str) -> set[int]:
     """
     return {
         length
-        for match in _OMITTED.finditer(cut)
+        for match in OMISSION.finditer(cut)
         if 0 <= (length := len(whole) - int(match[1])) < len(whole)
         # The head of a cut ends right before its count, perhaps with a newline of its own.
         and match.start() - (length - length // 3) in (0, 1)
