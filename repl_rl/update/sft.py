@@ -2,7 +2,8 @@
 
     Trajectory -> (input_ids, labels) -> batches of like lengths -> SFTTrainer, in place
 
-Rows are forwarded as a tree where a model allows it. AdamW trains pretrained weights; fresh ones
+Rows are forwarded as a tree where a model allows it, else as they are; none but labels go through
+the head. AdamW trains pretrained weights; fresh ones
 get Muon on matrices and AdamW on the rest. Knows token ids. Does not know tasks, kernels or
 screens.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from repl_rl.models.loading import keep_freed_memory
 from repl_rl.models.weights import inner_model
 from repl_rl.progress import Update
 from repl_rl.records import Trajectory
-from repl_rl.update.forward import as_tree, takes_trees
+from repl_rl.update.forward import as_rows, as_tree, takes_trees
 from repl_rl.update.token_tree import IGNORED, in_use
 
 MOMENTUM = 0.95
@@ -130,8 +132,8 @@ def fit(
     )
     args._n_gpu = 1  # where several are visible, transformers would split batches over them
     ordered = batch_order(examples, batch_size=batch_size, count=steps * batch_size, seed=seed)
-    trainer_class = _TreeTrainer if as_trees and takes_trees(inner_model(model)) else SFTTrainer
-    trainer = trainer_class(
+    trainer = _LabelTrainer(
+        is_tree=as_trees and takes_trees(inner_model(model)),
         model=model,
         args=args,
         processing_class=tokenizer,
@@ -192,18 +194,22 @@ def refuse_divergence(step: int, logs: Mapping[str, float | None], rate: str) ->
             )
 
 
-class _TreeTrainer(SFTTrainer):
-    """TRL's, with its rows forwarded as a tree, and none but labels through the head."""
+class _LabelTrainer(SFTTrainer):
+    """TRL's, with none but labels through the head. With `is_tree` rows are forwarded as a tree."""
+
+    def __init__(self, *, is_tree: bool, **kwargs: Any) -> None:
+        self._is_tree = is_tree
+        super().__init__(**kwargs)
 
     def compute_loss(self, model: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.aux_loss_enabled:  # the loss of routers counts every token of every row
-            return super().compute_loss(model, *args, **kwargs)  # type: ignore  # TRL has no types
-        forward = as_tree(model, inner_model(self.model))
-        return super().compute_loss(forward, *args, **kwargs)  # type: ignore  # TRL has no types
+        if not self.aux_loss_enabled:  # the loss of routers counts every token of every row
+            forward = as_tree if self._is_tree else as_rows
+            model = forward(model, inner_model(self.model))
+        return super().compute_loss(model, *args, **kwargs)  # type: ignore  # TRL has no types
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """TRL's; a backward may forward layers again, with the attention that they had."""
-        with in_use(inner_model(self.model)):
+        with in_use(inner_model(self.model)) if self._is_tree else nullcontext():
             return super().training_step(*args, **kwargs)  # type: ignore  # TRL has no types
 
 
