@@ -409,7 +409,7 @@ STARTER_PRESET: Mapping[str, Any] = {
     },
     "sandbox": {"standby": 96, "max_output_chars": 512},
     "grpo": {
-        "steps": 100,
+        "steps": 70,
         "problems_per_step": 12,
         "learning_rate": 5e-4,
         "micro_batch_size": 32,

@@ -65,7 +65,7 @@ def test_what_a_setting_takes_is_said_in_words(key: str, kind: str) -> None:
 
 
 def test_a_default_may_be_another_for_the_starter_and_for_an_adapter() -> None:
-    assert (one("grpo.steps").default, one("grpo.steps").others) == (200, {"the starter": 100})
+    assert (one("grpo.steps").default, one("grpo.steps").others) == (200, {"the starter": 70})
     assert one("grpo.scale").others == {}
     rate = one("grpo.learning_rate")
     assert (rate.default, rate.others) == (1e-6, {"the starter": 5e-4, "an adapter": 1e-5})
