@@ -11,9 +11,13 @@ import contextlib
 import hashlib
 import os
 import signal
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextvars import ContextVar
+from functools import partial
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -100,6 +104,66 @@ def end_as_interrupted(number: int, _: FrameType | None) -> None:
     signal.raise_signal(signal.SIGINT)
 
 
+_apart: ContextVar[Apart[Any] | None] = ContextVar("apart", default=None)
+"""The one that the code runs in."""
+
+
+class Apart(Generic[T]):
+    """`work()` in a thread of its own, which begins at once; signals stay with the main thread.
+
+    What it runs by `Interrupts.run` is cancelled by `cancel`. Only one thread at a time may run an
+    event loop: until the work has ended that is this one.
+    """
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
+        self._future: Future[T] = Future()
+        self._gate = threading.Lock()
+        self._is_cancelled = False
+        self._cancel: Callable[[], object] | None = None
+        # Python does not wait for it where a second signal ends the process.
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def result(self) -> T:
+        """Wait, and return what `work` returned, or raise what it raised."""
+        self._thread.join()
+        return self._future.result()
+
+    def cancel(self) -> None:
+        """Cancel the coroutine that runs, or will, and wait for the end of `work`."""
+        with self._gate:
+            self._is_cancelled = True
+            if self._cancel is not None:
+                self._cancel()
+        self._thread.join()
+
+    def run_loop(self, runner: asyncio.Runner, main: Coroutine[Any, Any, Result]) -> Result:
+        """`runner.run(main)` in this thread: see `Interrupts.run`."""
+
+        async def cancellable() -> Result:
+            task, loop = asyncio.current_task(), asyncio.get_running_loop()
+            assert task is not None
+            with self._gate:
+                self._cancel = partial(loop.call_soon_threadsafe, task.cancel)
+                if self._is_cancelled:
+                    task.cancel()
+            try:
+                return await main
+            finally:
+                with self._gate:
+                    self._cancel = None
+
+        return runner.run(cancellable())
+
+    def _run(self) -> None:
+        _apart.set(self)
+        try:
+            self._future.set_result(self._work())
+        except BaseException as error:  # noqa: BLE001  # raised where the result is asked for
+            self._future.set_exception(error)
+
+
 class Interrupts:
     """Within the block a first signal raises KeyboardInterrupt, a second one ends the process.
 
@@ -177,7 +241,12 @@ class Interrupts:
         return done
 
     def run(self, runner: asyncio.Runner, main: Coroutine[Any, Any, T]) -> T:
-        """`runner.run(main)`, which a signal cancels: KeyboardInterrupt once it has ended."""
+        """`runner.run(main)`, which a signal cancels: KeyboardInterrupt once it has ended.
+
+        Within an `Apart` nothing but its `cancel` does.
+        """
+        if (apart := _apart.get()) is not None:
+            return apart.run_loop(runner, main)
         was_requested = self._is_requested
 
         async def cancellable() -> T:

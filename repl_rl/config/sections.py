@@ -218,6 +218,10 @@ class GRPOConfig:
     passes: Annotated[int, Meta(ge=1)] = 1
     """Number of passes over a rollout's trajectories, each of `updates_per_rollout` updates. Where
     a rollout feeds several updates, ratios of policies are not 1, and clipping is at work."""
+    staleness: Annotated[int, Meta(ge=0, le=1)] = 0
+    """Rollouts that the weights of a rollout are behind. 1: it is sampled while the update before
+    it runs, by the weights from before that update; lines are weighed for it by `importance`. Takes
+    an engine with weights of its own: `vllm` or `vllm-server`."""
     learning_rate: Annotated[float, Meta(ge=0)] = 1e-6
     """Constant after the warm-up, unless `trl.lr_scheduler_type` says otherwise."""
     warmup_steps: Annotated[int, Meta(ge=0)] = 5

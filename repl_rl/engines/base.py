@@ -275,6 +275,14 @@ class EngineKind:
                 f"several; take the engine 'hf', or 'vllm-server', or start it without a launcher"
             )
 
+    def check_staleness(self) -> None:
+        """ConfigError where it cannot sample from older weights than those that are trained."""
+        if self.shares_weights:
+            raise ConfigError(
+                f"grpo.staleness = 1 with the engine {self.name!r}, which samples from the very "
+                f"weights that are updated; take the engine 'vllm' or 'vllm-server', or set it to 0"
+            )
+
     def check_forbidden(self, count: float) -> None:
         """ConfigError where it cannot keep `count` ids from being sampled."""
         if count > self.most_forbidden:

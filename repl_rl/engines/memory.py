@@ -54,11 +54,14 @@ class Memory:
     keys: int = 0
     """Keys and values of all trajectories in flight; where an engine computes in other weights than
     the trainer's, these as well."""
+    overlaps: bool = False
+    """True where lines are sampled during an update."""
 
     @property
     def update(self) -> int:
         """Taken by the weights, the reference, the gradients and the optimiser: what must fit."""
-        return self.num_copies * self.weights + self.gradients + self.optimiser
+        held = self.keys if self.overlaps else 0
+        return self.num_copies * self.weights + self.gradients + self.optimiser + held
 
     @property
     def update_peak(self) -> int:
@@ -188,6 +191,7 @@ def measure(
             is_whole=adapter is None,
         ),
         keys=keys,
+        overlaps=settings.grpo.staleness > 0,
     )
 
 

@@ -264,6 +264,8 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
         credit.check(config, samples_lines=samples_lines(make_sampler))
     engine, why = chosen(config)
     engine.check(config)
+    if to_train and config.grpo.staleness:
+        engine.check_staleness()
     if config.sampling.run_on == "forbid":
         engine.check_forbidden(1)  # how many there are, a vocabulary says
     find_options(config.sandbox.isolation, config.sandbox.preload)

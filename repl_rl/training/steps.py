@@ -9,18 +9,19 @@ the step among its parts. Knows a run's folder and its runtime. Does not know th
 from __future__ import annotations
 
 import itertools
-import operator
+import json
 import random
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 from transformers import TrainerCallback
 
-from repl_rl.base.concurrency import derive_seed
+from repl_rl.base.concurrency import Apart, derive_seed
+from repl_rl.base.disk import replace_file
 from repl_rl.config.sections import Settings
 from repl_rl.credit.advantages import dead_groups, distinct, rolled_out
 from repl_rl.credit.base import Credit
@@ -28,119 +29,63 @@ from repl_rl.errors import ConfigError
 from repl_rl.progress import Progress, Update, ignore
 from repl_rl.records import Attempt, Problem, Scored, Split, Stem
 from repl_rl.runs.folder import rollouts_name
-from repl_rl.runs.metrics import percentiles, rollout_metrics
 from repl_rl.runs.sink import Sink
+from repl_rl.runs.trajectory_file import read_trajectories, rows_of
 from repl_rl.tasks.base import Task
 from repl_rl.training.evaluate import HeldOut, run_counted, warn_of_ungraded
+from repl_rl.training.rollouts import (
+    Laps,
+    RolloutCounts,
+    Taken,
+    taken_metrics,
+    time_metrics,
+)
 from repl_rl.training.runtime import Runtime
 from repl_rl.training.solved_prefixes import SolvedPrefixes, run_as_one
 from repl_rl.update.sft import refuse_divergence
 from repl_rl.update.trainer import largest_divisor
 
-
-class Laps:
-    """A clock that always counts for one part, from the first `begin` on."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._part: str | None = None
-        self._since = 0.0
-        self._seconds: dict[str, float] = {}
-
-    def begin(self, part: str) -> None:
-        """Count the time from here on for `part`."""
-        now = self._clock()
-        if self._part is not None:
-            self._seconds[self._part] = self._seconds.get(self._part, 0.0) + now - self._since
-        self._part, self._since = part, now
-
-    def take(self, then: str) -> dict[str, float]:
-        """Seconds by part since the last `take`; what follows goes to `then`."""
-        self.begin(then)
-        taken, self._seconds = self._seconds, {}
-        return taken
-
-
-class _Counters(NamedTuple):
-    """Counters of one rank, or how far rollouts have moved them."""
-
-    seconds: float
-    num_retries: int
-    num_sampled: int
-    busy_s: float
-    """With a line in flight."""
-    num_shared: int
-    """Tokens before lines that needed no forward."""
-    num_before: int
-    """Tokens that lines were asked for after."""
-
-
-def _counters(runtime: Runtime) -> _Counters:
-    engine = runtime.engine
-    retries = runtime.runner.num_retries
-    return _Counters(
-        time.monotonic(), retries, engine.num_sampled, engine.busy_s, *engine.prefix_tokens
-    )
-
-
-class RolloutCounts:
-    """Counters as they are before a step's rollouts."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        runtime.runner.waits.clear()
-        self._before = _counters(runtime)
-
-    def metrics(self, scored: Sequence[Scored], shares: Sequence[float]) -> dict[str, float]:
-        """The numbers of the rollouts that have ended with these trajectories, those of all ranks.
-
-        `shares` are those of `Credit.shares`.
-
-        All ranks call it; the first one has the trajectories, the others get nothing.
-        """
-        own = _Counters(*map(operator.sub, _counters(self._runtime), self._before))
-        waits, ranks = self._runtime.runner.waits, self._runtime.ranks
-        gathered = ranks.gather_first([(own, waits.starts_ms, waits.verdicts_ms)])
-        if not ranks.is_first:
-            return {}
-        counts, starts_ms, verdicts_ms = zip(*gathered, strict=True)
-        total = _Counters(*map(sum, zip(*counts, strict=True)))
-        num_tokens = sum(item.trajectory.num_sampled for item in scored)
-        speeds = [one.num_sampled / one.busy_s for one in counts if one.busy_s]
-        row = {
-            **rollout_metrics(scored, seconds=own.seconds, weights=shares),
-            "rollout/retries": total.num_retries,
-            "rollout/wasted_tokens": total.num_sampled - num_tokens,
-            **percentiles("kernel/start", list(itertools.chain(*starts_ms))),
-            **percentiles("grader/verdict", list(itertools.chain(*verdicts_ms))),
-            "engine/idle_share": max(0.0, 1 - total.busy_s / total.seconds),
-        }
-        if speeds:  # none of an engine that was not asked, nor prefixes of one that counts none
-            row["engine/tokens_per_s"] = sum(speeds)
-        if total.num_before:
-            row["engine/prefix_hit_rate"] = total.num_shared / total.num_before
-        return row
-
-
-def time_metrics(
-    spent: Mapping[str, float], kernel_share: float, grading_share: float
-) -> dict[str, float]:
-    """Seconds of a step by what they went into; they add up to all of `spent`.
-
-    Rollouts overlap: one trajectory is sampled while the kernel of another is at work. So the time
-    of the rollouts is divided as their trajectories' own times are, taken together.
-    """
-    rollouts = spent.get("rollout", 0.0)
-    kernel, grading = rollouts * kernel_share, rollouts * grading_share
-    return {
-        "time/rollout": rollouts - kernel - grading,
-        "time/kernel": kernel,
-        "time/grading": grading,
-        **{f"time/{part}": spent.get(part, 0.0) for part in ("sync", "update", "other")},
-    }
-
-
 _EVALUATION = "evaluation"
+_ROWS, _NUMBERS = "ahead.jsonl", "ahead.json"
+"""In a checkpoint: trajectories of the next step, and the numbers of their rollouts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rollouts:
+    """This rank's rollouts of a step, and what they took."""
+
+    step: int
+    own: list[Scored]
+    num_again: int = 0
+    """Groups that were rolled out again."""
+    taken: Taken | None = None
+    """None where something ended them before all were there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rolled:
+    """The rollouts of a step."""
+
+    step: int
+    """Updates before the first one that they feed."""
+    own: list[Scored]
+    """Trajectories of this rank, in the order of the batch."""
+    all_ranks: list[Scored]
+    """Trajectories of all, on the first rank alone; one may stand in several places."""
+    row: dict[str, float] = field(default_factory=dict)
+    """Numbers for a row of metrics, on the first rank alone."""
+    waits: tuple[float, float] = (0.0, 0.0)
+    """Shares as in `Taken.shares`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ahead:
+    """Rollouts of this rank that are under way beside an update."""
+
+    step: int
+    work: Apart[_Rollouts]
+    made: list[Scored]
+    """Trajectories that have ended, in the order of their ends."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -160,15 +105,12 @@ class Training:
     sink: Sink | None
     prefixes: SolvedPrefixes | None = None
     """None where all groups begin at their prompts."""
-    _stems: Mapping[int, Stem] = field(default_factory=dict)
-    """Beginnings of groups of the latest rollout, by their numbers."""
+    _rolled: _Rolled | None = None
+    """Rollouts of the step under way, or of the next one as soon as they have ended."""
+    _ahead: _Ahead | None = None
+    """Rollouts of the next step, which are under way."""
     _row: dict[str, float] = field(default_factory=dict)
-    _groups: dict[str, float] = field(default_factory=dict)
-    """Number of groups of the latest rollout that were rolled out again, and of those that
-    taught nothing to the end."""
-    _num_again: int = 0
-    """The first number, of this rank alone."""
-    _scored: list[Scored] = field(default_factory=list)
+    """Numbers of the latest rollouts that no row of metrics has yet."""
     _is_warned: bool = False
     """Warned of ungraded answers, once in all steps."""
     _laps: Laps = field(default_factory=Laps)
@@ -178,32 +120,36 @@ class Training:
     def collect(self, numbers: Sequence[int], policy_version: int) -> list[Scored]:
         """The rollouts of one step: see `trainer.Collect`."""
         self.runtime.interrupts.release()
-        runtime = self.runtime
+        runtime, step = self.runtime, policy_version
+        if self._ahead is not None:
+            self._laps.begin("rollout")
+            self._settle(self._ahead)
         self._laps.begin("sync")
-        gap = runtime.sync(policy_version)
+        gap = runtime.sync(step)
         every = self.settings.eval.every
         # A rollout holds a multiple of `every`, where it is not its first update's.
-        is_due = every and policy_version % every < self.settings.grpo.num_rollout_updates
-        if policy_version and is_due:
+        is_due = every and step % every < self.settings.grpo.num_rollout_updates
+        if step and is_due:
             self._laps.begin(_EVALUATION)
-            if (report := self.held_out.measure(policy_version)) is not None:
-                self.progress.say(f"held-out, step {policy_version}: {report}")
-        update = self.progress.inside("sampling", len(numbers))
-        self._laps.begin("rollout")
-        counted = RolloutCounts(runtime)
-        scored = self._roll_out(numbers, policy_version, update)
-        runtime.sleep()
-        self._row = {
-            **counted.metrics(self._scored, self.credit.shares(self._scored)),
-            "rollout/sync_gap": gap,
-            **self._groups,
-        }
+            if (report := self.held_out.measure(step)) is not None:
+                self.progress.say(f"held-out, step {step}: {report}")
+        if self._rolled is None or self._rolled.step != step:
+            self._laps.begin("rollout")
+            self._roll_out(numbers, step)
+        rolled = self._rolled
+        assert rolled is not None
+        assert [one.trajectory.group_index for one in rolled.own] == list(numbers)
+        self._row["rollout/sync_gap"] = gap
+        if self._is_stale and step + self.settings.grpo.num_rollout_updates < self._num_steps:
+            self._go_ahead(numbers, step)
+        else:
+            runtime.sleep()
         self._laps.begin("update")
-        grpo, num_rows = self.settings.grpo, len(scored)
+        grpo, num_rows = self.settings.grpo, len(rolled.own)
         size = largest_divisor(num_rows // grpo.updates_per_rollout, at_most=grpo.most_rows)
         self._micro_batches = itertools.count(1)
         self._updated = self.progress.inside("update", num_rows * grpo.passes // size)
-        return scored
+        return rolled.own
 
     def is_rollout_used_up(self, step: int) -> bool:
         """Return whether the next update waits for a rollout: only there a run can go on."""
@@ -213,66 +159,177 @@ class Training:
         """The update has done one micro-batch."""
         self._updated(next(self._micro_batches))
 
-    def _roll_out(
-        self, numbers: Sequence[int], policy_version: int, update: Update
-    ) -> list[Scored]:
+    def can_go_on(self, step: int) -> bool:
+        """Say whether a checkpoint of this step can have the rollouts that its run goes on with."""
+        is_rolled = self._rolled is not None and self._rolled.step == step
+        is_last = step >= self._num_steps
+        return not self._is_stale or is_rolled or self._ahead is not None or is_last
+
+    def save(self, step: int, checkpoint: Path) -> None:
+        """Write the next step's rollouts into the checkpoint of a step, where they are made ahead.
+
+        The weights that sample them are gone by then. It waits for them, as the next update would.
+        All ranks call it.
+        """
+        if not self._is_stale:
+            return
+        if self._ahead is not None and (self._rolled is None or self._rolled.step != step):
+            self._settle(self._ahead)
+        rolled = self._rolled
+        if self.sink is not None and rolled is not None and rolled.step == step:
+            rows = rows_of(rolled.all_ranks)
+            replace_file(checkpoint / _ROWS, rows)
+            replace_file(checkpoint / _NUMBERS, json.dumps(rolled.row).encode())
+
+    def restore(self, step: int, checkpoint: Path) -> None:
+        """Take up what `save` has written. All ranks call it."""
+        rows: list[Scored] = []
+        row: dict[str, float] = {}
+        if self.sink is not None and (checkpoint / _ROWS).is_file():
+            found = list(read_trajectories(checkpoint / _ROWS))
+            # One that stands in several places is one trajectory.
+            known = {
+                (t.group_index, t.sibling_index): one for one in found for t in [one.trajectory]
+            }
+            rows = [
+                known[t.group_index, t.sibling_index] for t in (one.trajectory for one in found)
+            ]
+            row = json.loads((checkpoint / _NUMBERS).read_bytes())
+        ranks = self.runtime.ranks
+        rows = ranks.from_first(rows)
+        if rows:
+            self._keep(_Rolled(step=step, own=ranks.share(rows), all_ranks=rows, row=row))
+
+    def close(self) -> None:
+        """End rollouts that are under way. What there is of them is kept."""
+        if self._ahead is not None:
+            self._ahead.work.cancel()
+            self._keep_part(self._ahead.step, self._ahead.made)
+            self._ahead = None
+
+    @property
+    def _is_stale(self) -> bool:
+        return self.settings.grpo.staleness > 0
+
+    @property
+    def _num_steps(self) -> int:
+        return self.settings.grpo.steps
+
+    def _roll_out(self, numbers: Sequence[int], step: int) -> None:
         """Roll out this rank's rows of one step; if something ends it, those made so far are kept.
 
         The first rank also has those of all, in the order of the batch.
         """
-        name, made = rollouts_name(policy_version), list[Scored]()
+        made: list[Scored] = []
+        update = self.progress.inside("sampling", len(numbers))
+        sample = self._sampling(numbers, step, update, made)
+        try:
+            done = self.runtime.interrupts.stoppable(sample)
+            rolled = self._gathered(done or _Rollouts(step=step, own=made))
+        except BaseException:
+            self._keep_part(step, made)
+            raise
+        self._keep(rolled)
+        self.runtime.interrupts.release()
+
+    def _go_ahead(self, numbers: Sequence[int], step: int) -> None:
+        """Begin the rollouts of the next step, with the weights from before this one's update."""
+        grpo = self.settings.grpo
+        num_problems = grpo.problems_per_step * grpo.updates_per_rollout
+        numbers, step = [one + num_problems for one in numbers], step + grpo.num_rollout_updates
+        made: list[Scored] = []
+        work = Apart(self._sampling(numbers, step, ignore, made))
+        self._ahead = _Ahead(step=step, work=work, made=made)
+
+    def _settle(self, ahead: _Ahead) -> None:
+        """Wait for the rollouts that were begun ahead. A signal waits as long: see `save`."""
+        with self.runtime.interrupts.shield():
+            try:
+                rolled = self._gathered(ahead.work.result())
+            except BaseException:
+                self._keep_part(ahead.step, ahead.made)
+                raise
+            finally:
+                self._ahead = None
+            self._keep(rolled)
+            self.runtime.sleep()
+
+    def _sampling(
+        self, numbers: Sequence[int], step: int, update: Update, made: list[Scored]
+    ) -> Callable[[], _Rollouts]:
+        """Return what makes this rank's rollouts of a step. Trajectories join `made` as they end.
+
+        All ranks call it. It talks to no other rank itself.
+        """
         problems = {number: self.problems[number] for number in numbers}
         if self.prefixes is not None:
             self.prefixes.agree(problems)
         run = partial(run_counted, self.runtime, update=update, on_scored=made.append)
 
-        def sample() -> list[Scored]:
-            self._stems = {} if self.prefixes is None else self.prefixes.stems(problems)
-            attempts = self._attempts(numbers, policy_version)
-            scored = rolled_out(self.credit, attempts, partial(run_as_one, run))
-            return self._roll_again(scored, numbers, policy_version)
+        def sample() -> _Rollouts:
+            counted = RolloutCounts(self.runtime)
+            stems = {} if self.prefixes is None else self.prefixes.stems(problems)
+            make = partial(self._attempts, numbers, step, stems)
+            scored = rolled_out(self.credit, make(), partial(run_as_one, run))
+            scored, num_again = self._roll_again(scored, make)
+            return _Rollouts(step=step, own=scored, num_again=num_again, taken=counted.taken())
 
-        try:
-            own = self.runtime.interrupts.stoppable(sample)
-            self._scored = self.runtime.ranks.gather_first(made if own is None else distinct(own))
-            self._groups = {
-                "group/rerolled": sum(self.runtime.ranks.gather([self._num_again])),
-                # Of the rows of all: a group may lie across ranks.
-                "group/dead": len(dead_groups(self._scored, self.credit)),
-                **self.credit.metrics(self._scored),
-                **({} if self.prefixes is None else self.prefixes.metrics(self._scored)),
-            }
-        except BaseException:
-            if made and self.sink is not None:
-                self.sink.folder.append_trajectories(name, made)
-            raise
-        if self._scored and self.sink is not None:
-            self.sink.folder.append_trajectories(name, self._scored)
+        return sample
+
+    def _gathered(self, rollouts: _Rollouts) -> _Rolled:
+        """The rollouts of all ranks, and the numbers of their row. All ranks call it."""
+        ranks, own = self.runtime.ranks, rollouts.own
+        everything = ranks.gather_first(own)
+        takens = [one for one in ranks.gather_first([rollouts.taken]) if one is not None]
+        num_again = sum(ranks.gather([rollouts.num_again]))
+        if rollouts.taken is None or not ranks.is_first:
+            return _Rolled(step=rollouts.step, own=own, all_ranks=everything)
+        scored = distinct(everything)
+        row = {
+            **taken_metrics(takens, scored, self.credit.shares(scored)),
+            "group/rerolled": num_again,
+            # Of the rows of all: a group may lie across ranks.
+            "group/dead": len(dead_groups(scored, self.credit)),
+            **self.credit.metrics(scored),
+            **({} if self.prefixes is None else self.prefixes.metrics(scored)),
+        }
+        waits = rollouts.taken.shares
+        return _Rolled(step=rollouts.step, own=own, all_ranks=everything, row=row, waits=waits)
+
+    def _keep(self, rolled: _Rolled) -> None:
+        self._rolled, self._row = rolled, dict(rolled.row)
+        if self.sink is not None:
+            scored = distinct(rolled.all_ranks)
+            self.sink.folder.append_trajectories(rollouts_name(rolled.step), scored)
             if self.prefixes is not None:
-                self.prefixes.learn(self._scored)
-        self.runtime.interrupts.release()
-        assert own is not None
-        return own
+                self.prefixes.learn(scored)
+
+    def _keep_part(self, step: int, made: Sequence[Scored]) -> None:
+        if made and self.sink is not None:
+            self.sink.folder.append_trajectories(rollouts_name(step), made)
 
     def _roll_again(
-        self, scored: list[Scored], numbers: Sequence[int], policy_version: int
-    ) -> list[Scored]:
-        """`scored` with other trajectories for groups that teach nothing, which are not kept."""
-        self._num_again = 0
+        self, scored: list[Scored], make: Callable[..., list[Attempt]]
+    ) -> tuple[list[Scored], int]:
+        """`scored` with other trajectories for groups that teach nothing, which are not kept.
+
+        The number counts the groups that were rolled out again.
+        """
+        num_again = 0
         dead = dead_groups(scored, self.credit)
         for again in range(1, self.settings.grpo.rerolls + 1):
             if not dead:
                 break
-            self._num_again += len(dead)
-            attempts = self._attempts(numbers, policy_version, again=again)
+            num_again += len(dead)
+            attempts = make(again=again)
             rows = [i for i, one in enumerate(attempts) if one.group_index in dead]
-            update = self.progress.inside("again", len(rows))
+            update = self.progress.inside("again", len(rows)) if not self._is_stale else ignore
             run = partial(run_counted, self.runtime, update=update)
             fresh = run_as_one(run, [attempts[i] for i in rows])
             for row, item in zip(rows, fresh, strict=True):
                 scored[row] = item
             dead = dead_groups(scored, self.credit)
-        return scored
+        return scored, num_again
 
     def log(self, step: int, total: int, logs: dict[str, float]) -> None:
         """One step is done: `logs` are the trainer's numbers, the rollouts' are at hand.
@@ -284,19 +341,21 @@ class Training:
         known = {name: value for name, value in logs.items() if isinstance(value, int | float)}
         spent = self._laps.take(then="other")
         spent.pop(_EVALUATION, None)  # a row of its own says how long it took
-        row = {**self._row, **known, **time_metrics(spent, *self.runtime.runner.waits.shares())}
+        rolled = self._rolled
+        assert rolled is not None
+        row = {**self._row, **known, **time_metrics(spent, *rolled.waits)}
         self._row = {}
         self.sink.write(step, row)
         self.progress.metrics(step, total, row)
-        self._is_warned = self._is_warned or warn_of_ungraded(self._scored, self.progress)
+        self._is_warned = self._is_warned or warn_of_ungraded(rolled.all_ranks, self.progress)
         if step == 1 or step % self.settings.report.sample_every == 0:
             chosen = random.Random(derive_seed(self.settings.seed, "sample", step))
-            sample = chosen.choice(self._scored)
-            name = rollouts_name(sample.trajectory.policy_version)  # as `show --step` has it
+            sample = chosen.choice(distinct(rolled.all_ranks))
+            name = rollouts_name(rolled.step)  # as `show --step` has it
             self.progress.sample(name, sample, self.runtime.loaded.codec.decode)
 
     def _attempts(
-        self, numbers: Sequence[int], policy_version: int, *, again: int = 0
+        self, numbers: Sequence[int], step: int, stems: Mapping[int, Stem], *, again: int = 0
     ) -> list[Attempt]:
         """Make the attempts of this rank's rows.
 
@@ -304,14 +363,14 @@ class Training:
         how often the attempts were made before: other seeds, all else the same.
         """
         first, tries = self.runtime.ranks.rank * len(numbers), [again] if again else []
-        about, size = (self.settings.seed, "rollout", policy_version), self.settings.grpo.group_size
+        about, size = (self.settings.seed, "rollout", step), self.settings.grpo.group_size
         return [
             Attempt(
                 problem=self.problems[number],
                 group_index=number,
                 sibling_index=row % size,
                 seed=derive_seed(*about, number, row % size, *tries),
-                stem=self._stems.get(number),
+                stem=stems.get(number),
             )
             for row, number in enumerate(numbers, first)
         ]

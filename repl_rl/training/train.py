@@ -208,6 +208,8 @@ def _run(
         contextlib.ExitStack() as stack,
     ):
         plan = runtime.plan  # whose engine is one that has started
+        if plan.grpo.staleness:
+            plan.engine.check_staleness()
         # The folder is made this late so that a refused run leaves its --output free.
         folder = _folder(path, run, runtime, policy, progress) if ranks.is_first else None
         if run is not None:
@@ -344,12 +346,19 @@ def _update(training: steps.Training, path: Path, checkpoint: Path | None) -> No
             callbacks=[steps.StepCallback(training, update)],
             forbidden_ids=loaded.forbidden_ids,
             ranks=runtime.ranks,
+            ahead=training,
         )
         if checkpoint is not None and checkpoint.name == f"checkpoint-{num_steps}":
             with _readable(checkpoint):
                 trainer.load_weights(checkpoint)
         elif num_steps:
-            with last_step_kept(trainer, runtime.ranks), peers_named():
+            if checkpoint is not None:
+                training.restore(int(checkpoint.name.rpartition("-")[2]), checkpoint)
+            with (
+                contextlib.closing(training),
+                last_step_kept(trainer, runtime.ranks),
+                peers_named(),
+            ):
                 with (
                     shortage_explained("the update", remedy=_LESS_TO_UPDATE),
                     _readable(checkpoint),

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy
 import torch
@@ -116,6 +116,16 @@ def last_step_kept(trainer: LineGRPOTrainer, ranks: Ranks) -> Iterator[None]:
         raise
 
 
+class Ahead(Protocol):
+    """Rollouts that may be under way when a checkpoint is written; all ranks call its methods."""
+
+    def can_go_on(self, step: int) -> bool:
+        """Say whether a checkpoint of this step can be gone on from."""
+
+    def save(self, step: int, checkpoint: Path) -> None:
+        """Write into a checkpoint what it takes."""
+
+
 RollOut = Callable[[Sequence[str], int], list[Scored]]
 """(prompts, each repeated for its group; policy version) -> trajectories, in order."""
 
@@ -161,10 +171,12 @@ class LineGRPOTrainer(GRPOTrainer):
         weighs_lines: bool = False,
         forbidden_ids: Set[int] = frozenset(),
         ranks: Ranks = ALONE,
+        ahead: Ahead | None = None,
         options: Mapping[str, Any] = MappingProxyType({}),
         **kwargs: Any,
     ) -> None:
         self._roll_out = roll_out
+        self._ahead = ahead
         self._line_config = line_config
         self._credit = credit
         self._weighs_lines = weighs_lines
@@ -221,6 +233,8 @@ class LineGRPOTrainer(GRPOTrainer):
             save(model, trial)
             if (reference := self._moving_reference()) is not None and self._ranks.is_first:
                 torch.save(reference.state_dict(), self._aside / _REFERENCE)
+            if self._ahead is not None:
+                self._ahead.save(self.state.global_step, self._aside)
         self._aside = None
         limit = self.args.save_total_limit
         for old in numbered_checkpoints(folder)[:-limit] if limit and self._ranks.is_first else ():
@@ -238,11 +252,14 @@ class LineGRPOTrainer(GRPOTrainer):
     def save_last_step(self) -> None:
         """Keep a checkpoint of the last step that ended, as if the next one had not begun.
 
-        There is none to keep within an optimiser's step and between two updates of one rollout.
+        There is none to keep within an optimiser's step, between two updates of one rollout, and
+        where rollouts that older weights made have failed.
         """
         ended, name = self._at_step_end, f"checkpoint-{self.state.global_step}"
         is_there = (Path(str(self.args.output_dir)) / name).exists()
         if ended is None or not self.state.global_step or self._ranks.from_first(is_there):
+            return
+        if self._ahead is not None and not self._ahead.can_go_on(self.state.global_step):
             return
         generators, self.state.num_input_tokens_seen = ended
         generators.restore()

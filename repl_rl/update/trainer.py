@@ -27,7 +27,7 @@ from repl_rl.credit.base import Credit
 from repl_rl.errors import ConfigError
 from repl_rl.models.precision import Precision
 from repl_rl.records import Scored
-from repl_rl.update.grpo import DROPS_CUT, LineGRPOTrainer
+from repl_rl.update.grpo import DROPS_CUT, Ahead, LineGRPOTrainer
 from repl_rl.update.options import check_fields, refusals_explained, try_optimiser
 from repl_rl.update.ranks import ALONE, Ranks, launched
 
@@ -197,6 +197,7 @@ def make_trainer(
     folder: Path,
     callbacks: Sequence[TrainerCallback] = (),
     ranks: Ranks | None = None,
+    ahead: Ahead | None = None,
     forbidden_ids: Set[int] = frozenset(),
 ) -> LineGRPOTrainer:
     """A trainer of `settings.grpo.steps` updates that keeps its checkpoints in `folder`.
@@ -207,8 +208,8 @@ def make_trainer(
     1. Problem i of the run is prompt `str(i)`: TRL repeats prompts for their groups and hands them
     to the rollout as they are.
 
-    Trajectories are dealt out to `ranks`, those of the launcher unless given. `forbidden_ids` are
-    those that the engine does not sample.
+    Trajectories are dealt out to `ranks`, those of the launcher unless given. `ahead` has its
+    part of each checkpoint. `forbidden_ids` are those that the engine does not sample.
     """
     grpo, ranks = settings.grpo, launched() if ranks is None else ranks
     args = trainer_arguments(
@@ -221,6 +222,7 @@ def make_trainer(
         weighs_lines=weighs_lines(grpo, precision),
         forbidden_ids=forbidden_ids,
         ranks=ranks,
+        ahead=ahead,
         options=settings.trl,
         model=model,
         args=args,
@@ -292,7 +294,7 @@ def weighs_lines(grpo: GRPOConfig, precision: Precision) -> bool:
     """Return whether advantages are weighed by line: engine and trainer may disagree on lines."""
     if grpo.importance != "auto":
         return grpo.importance == "line"
-    is_same = precision.is_shared and precision.is_exact
+    is_same = precision.is_shared and precision.is_exact and not grpo.staleness
     return not is_same and grpo.loss_type != "vespo"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -13,10 +13,9 @@ from repl_rl.engines.base import LineEnd, SampledLine
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.records import OutcomeKind, Scored, Trajectory
 from repl_rl.rollout.runner import Waits
+from repl_rl.training.rollouts import Laps, RolloutCounts, taken_metrics, time_metrics
 from repl_rl.training.runtime import BusyEngine
-from repl_rl.training.steps import Laps, RolloutCounts, time_metrics
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.update.ranks import Ranks
 
 
 def test_every_second_goes_to_one_part() -> None:
@@ -81,24 +80,9 @@ def test_an_engine_is_busy_while_any_line_is_in_flight() -> None:
     assert asyncio.run(run()) == 8.0
 
 
-class Told(Ranks):
-    """One of two processes in this one: the second leaves its rows for the first."""
-
-    left: ClassVar[list[Any]] = []
-
-    def gather_first(self, rows: Sequence[Any]) -> list[Any]:
-        if not self.is_first:
-            self.left[:] = rows
-            return []
-        return [*rows, *self.left]
-
-
-def a_runtime(rank: int, **engine: Any) -> Any:
+def a_runtime() -> Any:
     return SimpleNamespace(
-        ranks=Told(rank=rank, world=2),
-        engine=SimpleNamespace(
-            **{"num_sampled": 0, "busy_s": 0.0, "prefix_tokens": (0, 0)} | engine
-        ),
+        engine=SimpleNamespace(num_sampled=0, busy_s=0.0, prefix_tokens=(0, 0)),
         runner=SimpleNamespace(waits=Waits(), num_retries=0),
     )
 
@@ -110,8 +94,8 @@ def test_what_rollouts_took_is_counted_over_all_processes(
 ) -> None:
     """Two engines, of 100 tokens in 2 s and 30 in 3 s, in rollouts of 4 s."""
     clock = iter([0.0, 0.0, 4.0, 4.0])
-    monkeypatch.setattr("repl_rl.training.steps.time.monotonic", lambda: next(clock))
-    runtimes = [a_runtime(0), a_runtime(1)]
+    monkeypatch.setattr("repl_rl.training.rollouts.time.monotonic", lambda: next(clock))
+    runtimes = [a_runtime(), a_runtime()]
     counted = [RolloutCounts(runtime) for runtime in runtimes]
     made = ((100, 2.0, (30, 60), 1, 10.0), (30, 3.0, (10, 20), 2, 90.0))
     for runtime, (sampled, busy_s, prefix, retries, start_ms) in zip(runtimes, made, strict=True):
@@ -119,8 +103,8 @@ def test_what_rollouts_took_is_counted_over_all_processes(
         runtime.runner.num_retries, waits = retries, runtime.runner.waits
         waits.starts_ms, waits.verdicts_ms = [start_ms], [2 * start_ms]
     trajectory = make_trajectory([(" b\n", OutcomeKind.OK_OUTPUT, "1\n>>>")])
-    assert counted[1].metrics([], []) == {}
-    found = counted[0].metrics([make_scored(trajectory, 0.0)], [1.0])
+    takens = [one.taken() for one in counted]
+    found = taken_metrics(takens, [make_scored(trajectory, 0.0)], [1.0])
     expected = {
         "rollout/retries": 3,
         "rollout/wasted_tokens": 130 - sum(trajectory.loss_mask),
