@@ -36,12 +36,14 @@ SETTINGS = (
 )
 PROCESSED = ("--logprobs-mode", "processed_logprobs")
 LOADER = ("--worker-extension-cls", "repl_rl.engines.vllm_worker.PolicyLoader")
+ADAPTERS = ("--enable-lora", "--max-loras", "3")
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "TORCHDYNAMO_DISABLE": "1",  # else log-probabilities are compiled, with a C++ compiler
     "OMP_NUM_THREADS": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_SERVER_DEV_MODE": "1",
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
 }
 PRIVATE = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
 """Nothing of a test is told to anybody."""
