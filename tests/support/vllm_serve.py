@@ -100,11 +100,12 @@ def small_server(model: Path, log: Path, *, flags: Sequence[str] = (*PROCESSED, 
 
 
 def documented_server(model: Path, log: Path) -> Server:
-    """Server that docs/engines.md describes for a person without a GPU."""
+    """Server that docs/engines.md describes for a person without a GPU, and for adapters."""
     (shown,) = (one for one in commands(ROOT / "docs" / "engines.md") if one.words[0] == "python")
     given = {"python": sys.executable, "MODEL": str(model)}
     words = [given.get(word, word) for word in shown.words]
-    return Server(words, log, environment=dict(shown.environment))
+    environment = {**dict(shown.environment), "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
+    return Server([*words, *ADAPTERS], log, environment=environment)
 
 
 _KEPT: dict[Path, Server] = {}

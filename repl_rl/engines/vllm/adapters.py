@@ -54,7 +54,7 @@ class Adapters:
         that took a version before do not take this one.
         """
         if self._why_whole is None and not self._sent:
-            self._why_whole = weights.why_whole() or await self._foreign()
+            self._why_whole = weights.why_whole()
         if self._why_whole is None:
             folder = inside / f"{self._run}.{next(self._serial)}-v{version}"
             size = await asyncio.to_thread(_write, weights, folder)
@@ -73,16 +73,6 @@ class Adapters:
             async with asyncio.timeout(_FAREWELL_S):
                 for folder in self._sent:
                     await self._drop(folder)
-
-    async def _foreign(self) -> str | None:
-        """Name a server that has not the weights it started with; None where there is none."""
-
-        async def ask(replica: Replica) -> str | None:
-            why = await persist(replica.foreign_weights)
-            return why and f"{replica.url}: {why}; start it again for the adapter alone"
-
-        reasons = await run_all(ask, self._replicas, at_once=len(self._replicas))
-        return next(filter(None, reasons), None)
 
     async def _load(self, folder: Path, version: int) -> str | None:
         """Have all servers load it. The reason of one that refuses the first; None for success."""

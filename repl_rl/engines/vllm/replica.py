@@ -11,7 +11,7 @@ import math
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,8 +27,8 @@ START = (
 )
 
 START_FOR_ADAPTERS = (
-    "start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and `--enable-lora --max-loras 3 "
-    "--max-lora-rank RANK` for that"
+    "to have the adapter alone, start it anew with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and "
+    "--enable-lora --max-loras 3 --max-lora-rank RANK"
 )
 
 _GENERATE = "/inference/v1/generate"
@@ -65,15 +65,11 @@ class Unavailable(Exception):
     """No usable answer; the same request may get one later, or from another server."""
 
 
-class Failed(Unavailable):
-    """The server failed at the request (HTTP 500), and says why."""
-
-
 class RefusedRequest(Exception):
     """An answer that says no, and would say so again."""
 
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(f"{reason} (HTTP {status})")
+    def __init__(self, reason: str, status: int = 0) -> None:
+        super().__init__(f"{reason} (HTTP {status})" if status else reason)
         self.status = status
 
 
@@ -86,7 +82,7 @@ class Replica:
         self.version = 0
         """Version of the weights that it samples with."""
         self.num_in_flight = 0
-        self.num_sampling: Counter[Path] = Counter()
+        self.num_sampling: Counter[Path | None] = Counter()
         """Lines in flight with each adapter."""
         self.num_lines = 0
         """Lines that it has sampled."""
@@ -196,29 +192,20 @@ class Replica:
         self, ids: Sequence[int], params: Mapping[str, Any], timeout_s: float
     ) -> tuple[Sampled, int]:
         num_failures, adapter, version = self._num_failures, self._adapter, self.version
+        self.num_sampling[adapter] += 1
         try:
-            with self._counted(adapter):
-                sampled = await self._generate(ids, params, adapter=adapter, timeout_s=timeout_s)
+            sampled = await self._generate(ids, params, adapter=adapter, timeout_s=timeout_s)
         except RefusedRequest as error:
             if adapter is not None and error.status == 404:
                 self._confirmed_at = -math.inf  # before the next line it is loaded again
                 raise Unavailable(f"it has lost the adapter: {error}") from None
             raise ConfigError(f"the server at {self.url} refuses a line: {error}") from None
+        finally:
+            self.num_sampling[adapter] -= 1
         if self._num_failures != num_failures:
             raise Unavailable("its weights were changed, and not all of them")
         self.num_lines += 1
         return sampled, self.version if adapter is None else version
-
-    @contextlib.contextmanager
-    def _counted(self, adapter: Path | None) -> Iterator[None]:
-        if adapter is None:
-            yield
-            return
-        self.num_sampling[adapter] += 1
-        try:
-            yield
-        finally:
-            self.num_sampling[adapter] -= 1
 
     async def _generate(
         self,
@@ -245,31 +232,33 @@ class Replica:
                 return
             begun_at = time.monotonic()
             try:
-                if (why := await self.foreign_weights()) is not None:
-                    raise Unavailable(f"{why}: it was started anew, or serves another run")
+                await self._check_label()
                 if self._adapter is not None and not await self._lists(self._adapter):
                     await self._load_adapter(self._adapter)
             except RefusedRequest as error:
                 raise Unavailable(str(error)) from None
             self._confirmed_at = begun_at
 
-    async def foreign_weights(self) -> str | None:
-        """Say which weights it has in place of those sent last; None where it has these."""
+    async def _check_label(self) -> None:
         if self._label is None:
-            return None
+            return
         label = _value(await self._ask("GET", "/weight_info"), "weight_version")
-        if label == self._label:
-            return None
-        return f"it has the weights {_word(label)}, not {self._label!r}"
+        if label != self._label:
+            raise RefusedRequest(
+                f"it has the weights {_word(label)}, not {self._label!r}: it was started anew, or "
+                f"serves another run"
+            )
 
     # Adapters
 
     async def take_adapter(self, folder: Path, *, version: int) -> None:
         """Have it load an adapter under its folder's name, for lines from here on.
 
-        Lines in flight keep theirs, and the server's own weights stay. Raises RefusedRequest where
-        it cannot load it, and Unavailable.
+        Lines in flight keep theirs, and the weights that it started with stay. Raises
+        RefusedRequest where it cannot load it, or has other weights, and Unavailable.
         """
+        self._label = self._label and _INITIAL
+        await self._check_label()
         await self._load_adapter(folder)
         self._adapter, self.version = folder, version
 
@@ -280,15 +269,13 @@ class Replica:
 
     async def _load_adapter(self, folder: Path) -> None:
         order = {"lora_name": folder.name, "lora_path": str(folder)}
+        path = "/v1/load_lora_adapter"
         try:
-            await self._send("POST", "/v1/load_lora_adapter", timeout_s=_LOAD_S, json=order)
-        except (RefusedRequest, Failed) as error:
+            await self._send("POST", path, timeout_s=_LOAD_S, last_word=500, json=order)
+        except RefusedRequest:
             # Another process of the run may have had it loaded, or an answer may be lost.
-            if await self._lists(folder):
-                return
-            if isinstance(error, RefusedRequest):
+            if not await self._lists(folder):
                 raise
-            raise RefusedRequest(500, str(error)) from None
 
     async def _lists(self, adapter: Path) -> bool:
         """Return whether lines can be asked for with this adapter."""
@@ -384,8 +371,15 @@ class Replica:
             raise Unavailable(f"{path} answers no JSON") from None
 
     async def _send(
-        self, method: str, path: str, *, timeout_s: float | None = _QUICK_S, **content: Any
+        self,
+        method: str,
+        path: str,
+        *,
+        timeout_s: float | None = _QUICK_S,
+        last_word: int = 0,
+        **content: Any,
     ) -> httpx.Response:
+        """Ask the server. An answer of status 500 and more may become another, but `last_word`."""
         timeout = httpx.Timeout(_QUICK_S, read=timeout_s)
         try:
             response = await self._client.request(
@@ -393,14 +387,13 @@ class Replica:
             )
         except httpx.RequestError as error:
             raise Unavailable(f"{type(error).__name__}: {error}".rstrip(": ")) from None
-        if response.status_code == 500:
-            raise Failed(_reason(response))
-        if response.status_code in (408, 429) or response.status_code >= 500:
+        status = response.status_code
+        if status in (408, 429) or (status >= 500 and status != last_word):
             raise Unavailable(_reason(response))
-        if response.status_code != 200 and "not JSON compliant" in response.text:
+        if status != 200 and "not JSON compliant" in response.text:
             raise Unavailable(NOT_FINITE)
-        if response.status_code != 200:
-            raise RefusedRequest(response.status_code, _reason(response))
+        if status != 200:
+            raise RefusedRequest(_reason(response), status)
         return response
 
 

@@ -188,7 +188,7 @@ def test_servers_of_which_one_takes_no_adapter_all_get_whole_weights(
         assert not any("model" in body for body in server.asked)
     expected = rf"^all weights go to them, .*: {servers[1].url} does not load it: {reason}"
     assert re.search(expected, about)
-    assert "start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1" in about
+    assert "start it anew with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1" in about
     assert list(tmp_path.iterdir()) == []
 
 
@@ -214,8 +214,8 @@ def test_a_server_with_the_weights_of_another_run_gets_all_weights() -> None:
         return engine.about
 
     about, (server,) = use(act)
-    assert f"{server.url}: it has the weights '5d2f-40', not 'default'" in about
-    assert "start it again" in about
+    assert f"{server.url} does not load it: it has the weights '5d2f-40', not 'default'" in about
+    assert "start it anew with" in about
     assert server.names == []
 
 
