@@ -132,6 +132,7 @@ class FakeServer:
             "data": [{"id": "base", "max_model_len": 512}, *({"id": one} for one in self.loaded)],
             "is_paused": self.is_paused,
             "weight_version": self.label,
+            "world_size": 1,
             "results": [{"error": None}],
             "success": True,
         }

@@ -286,23 +286,24 @@ class Replica:
 
     # Whole weights
 
-    async def update(self, path: Path, *, version: int, label: str) -> None:
-        """Have it sample from the weights in `path`; lines in flight wait, and go on with them.
+    async def update(
+        self, load: Callable[[], Awaitable[None]], *, version: int, label: str
+    ) -> None:
+        """Have it sample from weights that `load` gives it; lines in flight wait, and go on.
 
         Raises EngineError if it cannot load them, ConfigError if it was not started for this, and
         Unavailable. Its weights are unknown then, so it samples nothing until the next update.
         """
         self._is_settled = asyncio.Event()
         try:
-            await self._take_over(path, label)
+            await self._take_over(load, label)
             self._adapter, self.version = None, version
         except BaseException:
             self._num_failures += 1  # before any line in flight goes on
+            with contextlib.suppress(Unavailable, ConfigError):  # what came before says more
+                await self._resume(label)
             raise
-        finally:
-            self._label = label
-            self._confirmed_at = -math.inf
-            await self._resume()
+        await self._resume(label)
         self._confirmed_at = time.monotonic()
 
     def adopt(self, label: str, *, version: int) -> None:
@@ -314,23 +315,29 @@ class Replica:
         else:
             self._label, self._adapter = label, None
 
-    async def _resume(self) -> None:
+    async def _resume(self, label: str) -> None:
+        self._label, self._confirmed_at = label, -math.inf
         try:
             await self._control("/resume")
         finally:
             self._is_settled.set()
 
-    async def _take_over(self, path: Path, label: str) -> None:
+    async def _take_over(self, load: Callable[[], Awaitable[None]], label: str) -> None:
         await self._control("/pause", params={"mode": "keep"})
         # One that has failed half way must pass neither for this version nor for untouched.
         await self._control("/update_weight_version", json={"new_version": f"{label}-partial"})
-        await self._load(path)
+        await load()
         # Pausing has done this, too. Keys and values of old weights would go unnoticed, so ask.
         if not _value(await self._control("/reset_prefix_cache"), "success"):
             raise EngineError(f"{self.url} keeps keys and values of the old weights")
         await self._control("/update_weight_version", json={"new_version": label})
 
-    async def _load(self, path: Path) -> None:
+    async def num_workers(self) -> int:
+        """Processes that hold its weights, each a part or all of them."""
+        return int(_value(await self._ask("GET", "/get_world_size"), "world_size"))
+
+    async def load(self, path: Path) -> None:
+        """Have it load a file of whole weights, while it is paused."""
         order = {"method": "load_policy", "kwargs": {"path": str(path)}}
         try:
             # No limit: how long a load may take is the caller's to say.

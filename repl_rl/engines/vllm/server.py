@@ -10,14 +10,15 @@ nor ended here.
 
 A line is a pure function of its ids, its seed and the weights, so one that fails is asked for
 again, of another replica if there is one. Weights travel through files that trainer and servers
-both see; vLLM's own transfer between GPUs is not used. An adapter goes alone, to servers that load
-it and have the weights that they started with (`engines/vllm/adapters.py`). Tokens of cancelled
-lines are not counted: a server reports a line only when it has ended.
+both see, or through the memory of GPUs (`engines/vllm/transfer.py`). An adapter goes alone, to
+servers that load it and have the weights that they started with (`engines/vllm/adapters.py`).
+Tokens of cancelled lines are not counted: a server reports a line only when it has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import secrets
 import shutil
 import tempfile
@@ -54,6 +55,7 @@ from repl_rl.engines.vllm.replica import (
     check_settings,
     persist,
 )
+from repl_rl.engines.vllm.transfer import Transfers
 from repl_rl.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
@@ -87,6 +89,7 @@ class VLLMServerEngine:
         forbidden_ids: Set[int] = frozenset(),
         weights_dir: Path | None = None,
         line_timeout_s: float = 300.0,
+        transfers: Transfers | None = None,
     ) -> None:
         check_settings(urls, temperature=temperature)
         self._newline_ids = newline_ids
@@ -97,6 +100,7 @@ class VLLMServerEngine:
         self._row_tokens = row_tokens
         self._line_timeout_s = line_timeout_s
         self._weights_dir = weights_dir
+        self._transfers = transfers
         self._folder: Path | None = None
         self._params = {
             "temperature": temperature,
@@ -267,11 +271,20 @@ class VLLMServerEngine:
                 self.label = str(sent)
                 return
         self.label = label = f"{self._run}-{version}"
+        if self._transfers is not None:
+            send = self._transfers.send
+            for replica in self._replicas:  # one after another: each reads the trainer's memory
+                load = partial(send, replica, weights)
+                await persist(partial(replica.update, load, version=version, label=label))
+            return
         path = self._folder / f"{label}.safetensors"
-        take = partial(Replica.update, path=path, version=version, label=label)
         try:
             await asyncio.to_thread(_write, weights, path)
-            await self._each(lambda one: persist(lambda: take(one)))
+            await self._each(
+                lambda one: persist(
+                    partial(one.update, partial(one.load, path), version=version, label=label)
+                )
+            )
         finally:
             path.unlink(missing_ok=True)
 
@@ -292,17 +305,27 @@ class VLLMServer(EngineKind):
     def check(self, config: Config) -> None:
         check_model(self, config)
         check_settings(config.sampling.servers, temperature=config.sampling.temperature)
+        if config.sampling.weights == "nccl" and importlib.util.find_spec("vllm") is None:
+            raise ConfigError(
+                "sampling.weights = 'nccl' takes vLLM in the trainer's environment, too, and it is "
+                "not installed: run `make vllm` in the checkout of repl-rl, or give 'file'"
+            )
 
     def about(self, config: Config) -> str:
         return ", ".join(config.sampling.servers)
 
     def open(self, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
-        weights_dir = config.sampling.weights_dir
+        weights_dir, transfers = config.sampling.weights_dir, None
+        if config.sampling.weights == "nccl":
+            # Three phases within what an engine may take for weights.
+            limit_s = config.sampling.engine_timeout_s / 3
+            transfers = Transfers(loaded.model.device, limit_s=limit_s)
         return VLLMServerEngine(
             config.sampling.servers,
             **common_options(config, loaded, row_tokens),
             vocabulary=loaded.model.get_input_embeddings().num_embeddings,
             weights_dir=None if weights_dir is None else Path(weights_dir),
+            transfers=transfers,
         )
 
 
