@@ -95,6 +95,9 @@ class Replica:
         """Folder of the adapter that lines are asked for with, under its name."""
         self._confirmed_at = -math.inf
         self._confirming = asyncio.Lock()
+        self._asked_at = -math.inf
+        self._fault: str | None = None
+        """What came of the question that was asked then."""
         self._is_settled = asyncio.Event()
         self._is_settled.set()
         self._num_failures = 0
@@ -224,20 +227,25 @@ class Replica:
         """Give it its adapter again if it was started anew since.
 
         Unavailable if it has other weights than those sent last: of another run, or those that it
-        starts with.
+        starts with. Lines that wait here share an answer.
         """
-        asked_at = time.monotonic()
+        wanted_at = time.monotonic()
         async with self._confirming:
-            if self._confirmed_at >= asked_at:
-                return
-            begun_at = time.monotonic()
-            try:
-                await self._check_label()
-                if self._adapter is not None and not await self._lists(self._adapter):
-                    await self._load_adapter(self._adapter)
-            except RefusedRequest as error:
-                raise Unavailable(str(error)) from None
-            self._confirmed_at = begun_at
+            if self._asked_at < wanted_at:
+                self._asked_at, self._fault = time.monotonic(), "it was asked in vain"
+                self._fault = await self._fault_of_weights()
+            if self._fault is not None:
+                raise Unavailable(self._fault)
+            self._confirmed_at = self._asked_at
+
+    async def _fault_of_weights(self) -> str | None:
+        try:
+            await self._check_label()
+            if self._adapter is not None and not await self._lists(self._adapter):
+                await self._load_adapter(self._adapter)
+        except (RefusedRequest, Unavailable) as error:
+            return str(error)
+        return None
 
     async def _check_label(self) -> None:
         if self._label is None:
