@@ -92,7 +92,7 @@ class SamplingConfig:
     weights_dir: str | None = None
     """Folder where they find new weights; the trainer sees it, too. None: a temporary one."""
     weights: Literal["file", "nccl"] = "file"
-    """How whole weights go to servers. `file`: by `weights_dir`. `nccl`: from GPU to GPU by vLLM's
+    """Way of whole weights to servers. `file`: by `weights_dir`. `nccl`: from GPU to GPU by vLLM's
     own transfer, for servers with `--weight-transfer-config`; untried on GPUs. An adapter that goes
     alone goes by `weights_dir`."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -266,8 +266,11 @@ class Replica:
         RefusedRequest where it cannot load it, or has other weights, and Unavailable.
         """
         self._label = self._label and _INITIAL
-        await self._check_label()
-        await self._load_adapter(folder)
+        try:
+            await self._check_label()
+            await self._load_adapter(folder)
+        except Unavailable as error:
+            raise Unavailable(f"{self.url} does not take the adapter: {error}") from None
         self._adapter, self.version = folder, version
 
     async def drop_adapter(self, folder: Path) -> None:
@@ -342,7 +345,10 @@ class Replica:
 
     async def num_workers(self) -> int:
         """Processes that hold its weights, each a part or all of them."""
-        return int(_value(await self._ask("GET", "/get_world_size"), "world_size"))
+        count = _value(await self._control("/get_world_size", method="GET"), "world_size")
+        if type(count) is not int or count < 1:
+            raise Unavailable(f"{self.url} does not say how many workers it has")
+        return count
 
     async def load(self, path: Path) -> None:
         """Have it load a file of whole weights, while it is paused."""
@@ -364,10 +370,15 @@ class Replica:
             raise EngineError(f"{self.url} did not take the weights: {why}")
 
     async def _control(
-        self, path: str, *, timeout_s: float | None = _CONTROL_S, **content: Any
+        self,
+        path: str,
+        *,
+        method: str = "POST",
+        timeout_s: float | None = _CONTROL_S,
+        **content: Any,
     ) -> Any:
         try:
-            return await self._ask("POST", path, timeout_s=timeout_s, **content)
+            return await self._ask(method, path, timeout_s=timeout_s, **content)
         except Unavailable as error:
             raise Unavailable(f"{self.url} does not take new weights: {error}") from None
         except RefusedRequest as error:

@@ -270,6 +270,34 @@ def test_a_later_version_that_does_not_load_ends_the_sync_in_a_sentence() -> Non
     assert use(act)[0] == 1
 
 
+def test_a_server_that_is_gone_ends_the_sync_in_a_sentence_with_its_address() -> None:
+    async def act(engine: VLLMServerEngine, server: FakeServer) -> None:
+        server.takes_adapters = True
+        await engine.sync(WEIGHTS, version=1)
+        await server.stop()
+        with pytest.raises(EngineError, match=f"^{server.url} does not take the adapter: Connect"):
+            await engine.sync(WEIGHTS, version=2)
+
+    use(act)
+
+
+def test_two_runs_with_adapters_share_a_server_and_neither_sees_the_other() -> None:
+    async def act(engine: VLLMServerEngine, server: FakeServer) -> list[int]:
+        server.takes_adapters = True
+        other = engine_of(server)
+        try:
+            await engine.sync(WEIGHTS, version=5)
+            await other.sync(WEIGHTS, version=9)
+            lines = await asyncio.gather(line_of(engine), line_of(other))
+            await engine.sleep()
+            await other.sleep()
+        finally:
+            await other.aclose()
+        return [line.policy_version for line in lines]
+
+    assert use(act)[0] == [5, 9]
+
+
 @pytest.mark.usefixtures("watchful")
 def test_another_process_adopts_an_adapter_and_gives_it_to_a_server_started_anew() -> None:
     async def act(engine: VLLMServerEngine, server: FakeServer) -> list[int]:

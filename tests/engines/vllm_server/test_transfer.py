@@ -173,6 +173,28 @@ def test_a_server_that_stands_still_hides_no_reason(peer: Peer) -> None:
     use(act, **by_memory(peer))
 
 
+@pytest.mark.parametrize(
+    ("answer", "error", "message"),
+    [
+        ((404, {"detail": "Not Found"}), ConfigError, "does not take new weights: .*Not Found"),
+        ((200, {"world_size": "two"}), EngineError, "does not say how many workers it has; see"),
+        ((200, {"world_size": 0}), EngineError, "does not say how many workers it has; see"),
+        ((200, []), EngineError, "its reply has no 'world_size'"),
+    ],
+)
+def test_a_server_that_does_not_count_its_workers_gets_no_weights(
+    answer: Any, error: type[Exception], message: str, peer: Peer
+) -> None:
+    async def act(engine: VLLMServerEngine, server: FakeServer) -> None:
+        server.answers = {"/get_world_size": answer}
+        with pytest.raises(error, match=message):
+            await engine.sync(WEIGHTS, version=1)
+        assert not server.is_paused
+
+    use(act, **by_memory(peer))
+    assert peer.told == []
+
+
 def test_an_update_that_is_cancelled_waits_for_nobody(peer: Peer) -> None:
     async def act(engine: VLLMServerEngine, server: FakeServer) -> None:
         peer.silent_at = "update_weights"
