@@ -45,7 +45,7 @@ class Adapters:
         """Folders of those that servers may still need, the newest last."""
         self._why_whole: str | None = None
         self.about = ""
-        """Where the adapter goes, and why not alone if it does not."""
+        """Way of the adapter, and the reason if it does not go alone."""
 
     async def send(self, weights: AdaptedWeights, inside: Path, *, version: int) -> Path | None:
         """Have all servers sample with the adapter; its folder, `inside` of the given one.

@@ -97,7 +97,7 @@ class Replica:
         self._confirming = asyncio.Lock()
         self._asked_at = -math.inf
         self._fault: str | None = None
-        """What came of the question that was asked then."""
+        """The answer to the question that was asked then; None for the right weights."""
         self._is_settled = asyncio.Event()
         self._is_settled.set()
         self._num_failures = 0

@@ -123,7 +123,7 @@ class VLLMServerEngine:
         self.label = ""
         """Label of the engine, as in `SharedEngine.label`."""
         self.about = ""
-        """What goes to the servers after an update, where the policy has an adapter."""
+        """The way that an adapter takes to the servers, as in `SelfDescribing.about`."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._gate = asyncio.Lock()
         self._is_open = False
