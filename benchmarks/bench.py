@@ -49,6 +49,7 @@ BENCHES = (
     Bench("tool-loop", 4, "the loop beside TRL's, with slow tools", ("tool_loop.py",)),
     Bench("sampling", 4, "what interleaving costs an engine", ("sampling.py",)),
     Bench("transformers", 12, "an engine beside theirs", ("sampling.py", *REAL)),
+    Bench("sync", 1, "weights to servers, by the way they take", ("sync.py",)),
     Bench("update", 6, "an update beside TRL's", ("update.py", *REAL)),
     Bench("grader", 3, "verdicts and their latency", ("grader.py",)),
     Bench("latex-golds", 2, "answers in LaTeX, read beside math-verify", ("latex_golds.py",)),

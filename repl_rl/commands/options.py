@@ -36,8 +36,8 @@ from repl_rl.update.ranks import launched
 FAILED = 1
 
 _MAY_DIFFER = (
-    *("grpo.steps", "sampling.engine_timeout_s", "sampling.servers", "sampling.weights_dir"),
-    "sandbox.standby",
+    *("grpo.steps", "sampling.engine_timeout_s", "sampling.servers", "sampling.weights"),
+    *("sampling.weights_dir", "sandbox.standby"),
 )
 """Settings on which no trajectory and no update depends."""
 

@@ -91,6 +91,10 @@ class SamplingConfig:
     """Addresses of `vllm serve` processes, for the engine `vllm-server`."""
     weights_dir: str | None = None
     """Folder where they find new weights; the trainer sees it, too. None: a temporary one."""
+    weights: Literal["file", "nccl"] = "file"
+    """Way of whole weights to servers. `file`: by `weights_dir`. `nccl`: from GPU to GPU by vLLM's
+    own transfer, for servers with `--weight-transfer-config`; untried on GPUs. An adapter that goes
+    alone goes by `weights_dir`."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device of the model. `auto`: a GPU where there is one."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"

@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator, Iterable, Sequence, Set
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from repl_rl.base.plugins import load_named
@@ -27,6 +28,22 @@ if TYPE_CHECKING:
 
 Weights = Iterable[tuple[str, Any]]
 """Names and tensors of a model, as `weights.named_weights` gives them. Any: no torch here."""
+
+
+@runtime_checkable
+class AdaptedWeights(Protocol):
+    """Weights of a model and an adapter: walked, with the adapter added, or the adapter alone."""
+
+    def why_whole(self) -> str | None:
+        """Reason why others cannot add this adapter themselves; None where they can."""
+        ...
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]: ...
+
+    def save_adapter(self, folder: Path) -> None:
+        """Write the adapter as peft does; `folder` is there, and empty."""
+        ...
+
 
 AUTO = "auto"
 """Value of `sampling.engine` that leaves the choice to `choice.chosen`."""
@@ -161,8 +178,9 @@ class Engine(Protocol):
     async def sync(self, weights: Weights, *, version: int) -> None:
         """Use `weights`, which are `version`, for every line that is asked for from here on.
 
-        Lines in flight end before that, or go on with them. Raises EngineError if the weights did
-        not arrive, StorageError if they go through a disk without room for them. An engine that
+        Lines in flight end before that, go on with them, or keep the weights that they began with.
+        Each says which. `weights` may be `AdaptedWeights`. Raises EngineError if they did not
+        arrive, StorageError if they go through a disk without room for them. An engine that
         shares the trainer's weights reads none.
         """
         ...

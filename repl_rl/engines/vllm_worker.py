@@ -47,12 +47,12 @@ def take_weights(worker: Any, weights: Weights) -> None:
     Raises EngineError if some of the model's were not among them: vLLM only logs it.
     """
     model = worker.model_runner.get_model()
-    missing = {name for name, _ in model.named_parameters()}
+    missing = {_in_checkpoint(name) for name, _ in model.named_parameters()}
     load = model.load_weights
 
     def watched(given: Weights) -> Any:
         loaded = load(given)
-        missing.difference_update(missing if loaded is None else loaded)
+        missing.difference_update(missing if loaded is None else map(_in_checkpoint, loaded))
         return loaded
 
     model.load_weights = watched
@@ -63,6 +63,11 @@ def take_weights(worker: Any, weights: Weights) -> None:
     if missing:
         raise EngineError(f"no weights came for {', '.join(sorted(missing)[:4])}")
     _mend_tied_head(model)
+
+
+def _in_checkpoint(name: str) -> str:
+    """The name of a parameter without the wrappers that take adapters."""
+    return name.replace(".base_layer.", ".")
 
 
 def _mend_tied_head(model: Any) -> None:

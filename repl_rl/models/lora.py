@@ -32,6 +32,10 @@ _BEYOND = (
     *("arrow_config", "kasa_config", "monteclora_config", "velora_config"),
 )
 """Settings of an adapter of peft that a sum of two matrices does not have."""
+_UNREAD = ("rank_pattern", "alpha_pattern")
+"""Settings that vLLM passes over: it takes one rank and one alpha for all layers."""
+_KEEPING = (True, False, "gaussian", "orthogonal", "eva")
+"""Values of `init_lora_weights` that leave the model's own weights as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +180,15 @@ def attach(model: Any, adapter: Adapter) -> Adapted:  # Any: a PreTrainedModel
             f"{adapter.config.base_model_name_or_path!r}: its weights are another model's"
         )
     return adapted
+
+
+def unread_by_servers(model: Any) -> str | None:  # Any: peft's wrapper of a PreTrainedModel
+    """Say why vLLM would read the model's adapter as another one; None where it would not."""
+    config = model.peft_config[_NAME]
+    unread = [name for name in _UNREAD if getattr(config, name)]
+    if config.init_lora_weights not in _KEEPING:
+        unread.append(f"init_lora_weights = {config.init_lora_weights!r}")
+    return f"vLLM does not read the adapter's {', '.join(unread)}" if unread else None
 
 
 def tuned_layers(model: torch.nn.Module) -> dict[str, Any]:  # Any: a LoraLayer is a Module, untyped

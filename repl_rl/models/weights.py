@@ -8,7 +8,8 @@ know who takes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,31 @@ def named_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
         else:
             merged = _merged(layers[layer], parameter) if leaf == "weight" else parameter
             yield f"{layer}.{leaf}", merged
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptedModel:
+    """Weights of a model with an adapter, for whoever adds the two or takes them added."""
+
+    model: Any  # peft's wrapper of a PreTrainedModel
+
+    def why_whole(self) -> str | None:
+        """Reason why others cannot add the adapter themselves; None where they can."""
+        from repl_rl.models.lora import unread_by_servers
+
+        return unread_by_servers(self.model)
+
+    def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return named_weights(self.model)
+
+    def save_adapter(self, folder: Path) -> None:
+        """Write the adapter as peft does."""
+        self.model.save_pretrained(folder)
+
+
+def leaving_weights(model: Any) -> Iterable[tuple[str, torch.Tensor]]:
+    """Weights for an engine: `named_weights`, or an `AdaptedModel` where there is an adapter."""
+    return AdaptedModel(model) if is_adapted(model) else named_weights(model)
 
 
 @torch.no_grad()

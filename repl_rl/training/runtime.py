@@ -19,7 +19,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -48,7 +48,7 @@ from repl_rl.errors import ConfigError, DivergedError, EngineError
 from repl_rl.models import loading
 from repl_rl.models.policy import check_trainable
 from repl_rl.models.precision import Precision, keys_in, precision, warning
-from repl_rl.models.weights import named_weights
+from repl_rl.models.weights import leaving_weights
 from repl_rl.progress import SILENT, Progress
 from repl_rl.records import Attempt, Origin, Scored
 from repl_rl.rollout.env import Env
@@ -110,18 +110,16 @@ class Manner:
 
     engine: Engine
     say: Callable[[str], None]
-    said: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.said = self.about
+    said: str | None = None
+    """None before it has its first weights, which may decide it."""
 
     @property
     def about(self) -> str:
         return self.engine.about if isinstance(self.engine, SelfDescribing) else ""
 
     def tell(self) -> None:
-        if self.about != self.said:
-            self.said = self.about
+        said, self.said = self.said, self.about
+        if said not in (None, self.said):
             self.say(f"engine: from here on {self.said}")
 
 
@@ -141,8 +139,6 @@ class Runtime:
     plan: Plan
     env: Env
     engine: BusyEngine
-    about_engine: str
-    """The engine in a few words, with the memory that it takes."""
     origin: Origin
     """The origin of what is sampled with it."""
     sampler: TrajectorySampler
@@ -156,6 +152,8 @@ class Runtime:
     _loop: asyncio.Runner
     _probe: Sequence[int]
     """The tokens to sample after when the engine's weights are checked."""
+    _row_tokens: int
+    """The most tokens of a row in the engine."""
 
     def run(
         self,
@@ -169,6 +167,11 @@ class Runtime:
         return self._run(
             self.runner.run(attempts, on_sampled=on_sampled, on_scored=on_scored, more=more)
         )
+
+    @property
+    def about_engine(self) -> str:
+        """The engine in a few words, with the memory that it takes."""
+        return _about_engine(self)
 
     @property
     def answers(self) -> Answers:
@@ -304,7 +307,6 @@ def _opened(
                 plan=plan,
                 env=env,
                 engine=engine,
-                about_engine=_about_engine(plan, loaded, manner.said, row_tokens=row_tokens),
                 origin=env.origin(tokenizer=loaded.source),
                 sampler=sampler,
                 context_tokens=context_tokens,
@@ -322,6 +324,7 @@ def _opened(
                 _manner=manner,
                 _loop=loop,
                 _probe=prompts[0][:_PROMPT_TOKENS],
+                _row_tokens=row_tokens,
             )
             # A server may hold the weights of another run.
             runtime.sync(0)
@@ -349,7 +352,7 @@ async def sync(
     Raises EngineError as well if it takes more than `timeout_s` for the weights, or for a line.
     """
     async with answered_within(timeout_s, f"the weights of step {version}"):
-        await engine.sync(named_weights(loaded.model), version=version)
+        await engine.sync(leaving_weights(loaded.model), version=version)
     limit = _EXACT_GAP if loaded.precision.is_exact else _HALF_GAP
     squares: list[float] = []
     for probe in range(_NUM_PROBES):
@@ -377,26 +380,27 @@ async def sync(
 def _remedy(types: Precision) -> str:
     if not types.is_shared:
         return (
-            "give a server the run's sampling.dtype as --dtype, or use the engine 'hf', which "
-            "shares the trainer's weights"
+            "let servers serve the model that is trained, with the run's sampling.dtype as "
+            "--dtype, or use the engine 'hf', which shares the trainer's weights"
         )
     if types.is_exact:
         return "it shares the trainer's model, so its cache reads that model wrongly; use 'vllm'"
     return "give grpo.dtype = 'float32' to see whether it is rounding alone"
 
 
-def _about_engine(plan: Plan, loaded: loading.LoadedModel, manner: str, *, row_tokens: int) -> str:
+def _about_engine(runtime: Runtime) -> str:
     """The engine in a few words, with the memory that it will take for keys and values."""
+    plan, loaded, manner = runtime.plan, runtime.loaded, runtime._manner.about
     kind = plan.engine
     about = f"{plan.about_engine}: {kind.about(plan.config)}"
+    more = f"; {manner}" if manner else ""
     if not kind.holds_keys:
-        return about
+        return about + more
     dtype = loaded.precision.sampling
     if kind.shares_weights:
         dtype = keys_in(dtype, loaded.model.device.type)
-    num_tokens = kind.kept_tokens(plan.sampling.max_in_flight, row_tokens)
+    num_tokens = kind.kept_tokens(plan.sampling.max_in_flight, runtime._row_tokens)
     size = loading.cache_bytes(loaded, num_tokens=num_tokens, dtype=dtype)
-    more = f"; {manner}" if manner else ""
     return f"{about}, keys and values up to {size / 2**20:,.0f} MiB{more}"
 
 

@@ -1,4 +1,4 @@
-"""The main job with vLLM in the trainer's process: where it is installed."""
+"""The main job with vLLM, in the trainer's process or as a server: where it is installed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from repl_rl.runs.trajectory_file import read_trajectories
 from run_metrics import read_metrics
+from vllm_serve import ADAPTERS, LOADER, PROCESSED, serving, small_server
 
 pytestmark = [
     pytest.mark.slow,
@@ -31,6 +32,8 @@ SETTINGS = (
     "grpo.warmup_steps=0",
     "eval.problems=4",
 )
+LONGER = ("--max-model-len", "1024", "--max-num-batched-tokens", "1024")
+"""As the prompts of the default task are."""
 
 
 @pytest.mark.train
@@ -45,10 +48,43 @@ def test_a_run_samples_from_each_update_and_is_clean_when_audited(
     )
     assert ended.code == 0, ended.stderr
     assert ended.left_behind == []
+    assert_follows(run)
+    audited = repl_rl("audit", "run", "-n", "4", cold=True)
+    assert audited.code == 0, audited.stdout
+
+
+def assert_follows(run: Path) -> None:
+    """Assert that all three steps were sampled from their own weights."""
     rows = [row for row in read_metrics(run / "metrics.jsonl") if "rollout/sync_gap" in row]
     assert [row["step"] for row in rows] == [1, 2, 3]
     assert max(row["rollout/sync_gap"] for row in rows) < 1e-5
     last = read_trajectories(run / "trajectories" / "step-000002.jsonl")
     assert {item.trajectory.policy_version for item in last} == {2}
-    audited = repl_rl("audit", "run", "-n", "4", cold=True)
-    assert audited.code == 0, audited.stdout
+
+
+@pytest.mark.train
+@pytest.mark.timeout(400)  # the server takes half a minute
+def test_an_adapter_goes_to_a_server_by_itself_and_whole_weights_follow_on_the_same_server(
+    repl_rl: Command, tiny_model: Path, tmp_path: Path
+) -> None:
+    """Whole weights come last: a server that has got some takes no adapter for its own."""
+    flags = (*PROCESSED, *LOADER, *ADAPTERS, *LONGER)
+    server = small_server(tiny_model, tmp_path / "log", flags=flags)
+    (tmp_path / "weights").mkdir()
+    with serving(server) as (url,):
+        for name, rank in (("alone", 4), ("whole", 0), ("merged", 4)):
+            given = (*SETTINGS, f'sampling.servers=["{url}"]', "sampling.weights_dir=weights")
+            settings = [word for one in (*given, f"lora.rank={rank}") for word in ("--set", one)]
+            model = ("--engine", "vllm-server", "--model", str(tiny_model), "--output", name)
+            ended = repl_rl("train", *model, *settings)
+            assert ended.code == 0, ended.stderr
+            says = {
+                "alone": "; the adapter goes to them alone, 0.0 MiB a version\n",
+                "whole": f"engine: vllm-server: {url}\n",
+                "merged": f"the adapter added: {url} does not load it: it has the weights '",
+            }
+            assert says[name] in ended.stdout
+            assert_follows(tmp_path / name)
+            assert list(tmp_path.glob("weights/*")) == []
+        audited = repl_rl("audit", "alone", "-n", "4")
+        assert audited.code == 0, audited.stdout

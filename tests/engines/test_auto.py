@@ -16,7 +16,7 @@ import torch
 from repl_rl.config import Config
 from repl_rl.config.resolve import resolve, to_toml
 from repl_rl.engines import choice
-from repl_rl.engines.base import Engine, EngineWrapper, SampledLine
+from repl_rl.engines.base import Engine, EngineWrapper, SampledLine, Weights
 from repl_rl.engines.choice import chosen
 from repl_rl.engines.hf import HF
 from repl_rl.engines.hf.engine import HFEngine
@@ -276,6 +276,30 @@ def test_an_engine_that_goes_on_in_another_way_is_said_once(loaded: LoadedModel)
         runtime.sync(0)
     expected = "no CUDA graph, each op is launched by itself (CUDA out of memory. Tried)"
     assert said == [f"engine: from here on {expected}"]
+
+
+@pytest.mark.kernel
+def test_what_the_first_weights_decide_stands_in_the_engines_row_and_is_not_said_again(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Deciding(EngineWrapper):
+        about = ""
+
+        async def sync(self, weights: Weights, *, version: int) -> None:
+            self.about = "they come by themselves"
+            await super().sync(weights, version=version)
+
+    open_hf = HF.open
+
+    def open_deciding(kind: HF, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
+        return Deciding(open_hf(kind, config, loaded, row_tokens=row_tokens))
+
+    monkeypatch.setattr(HF, "open", open_deciding)
+    said: list[str] = []
+    with open_runtime(plan_for(loaded, "hf"), loaded, say=said.append) as runtime:
+        runtime.sync(0)
+        assert runtime.about_engine.endswith("; they come by themselves")
+    assert said == []
 
 
 def test_a_run_that_goes_on_keeps_its_engine_or_is_refused(

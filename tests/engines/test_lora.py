@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from adapter_kit import CPU, IDS, logits, wrapped
 from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, LoraConfig, SamplingConfig
+from repl_rl.engines.base import AdaptedWeights
 from repl_rl.engines.hf import HF
 from repl_rl.engines.memory import Memory, measure
 from repl_rl.engines.vllm.server import _write
@@ -29,7 +31,7 @@ from repl_rl.models.loading import (
 )
 from repl_rl.models.lora import tuned_layers
 from repl_rl.models.precision import Precision
-from repl_rl.models.weights import named_weights, save_merged
+from repl_rl.models.weights import AdaptedModel, leaving_weights, named_weights, save_merged
 from repl_rl.training.runtime import sync
 from tiny_model import save_tiny_model
 
@@ -227,6 +229,49 @@ def test_a_servers_file_is_the_merged_model(loaded: LoadedModel, tmp_path: Path)
     plain = load_model(loaded.base, device=CPU, precision=Precision()).model
     plain.load_state_dict(load_file(tmp_path / "weights.safetensors"))
     assert (logits(plain) - logits(loaded.model)).abs().max() < 1e-5
+
+
+# By itself
+
+
+def test_an_adapter_that_leaves_by_itself_has_its_own_bytes_and_is_what_peft_loads(
+    loaded: LoadedModel, folder: Path, tmp_path: Path
+) -> None:
+    """Two layers of rank 4, four bytes a number, of (in + out) numbers a matrix and rank."""
+    weights = leaving_weights(loaded.model)
+    assert isinstance(weights, AdaptedWeights)
+    assert weights.why_whole() is None
+    weights.save_adapter(tmp_path)
+    written = {one.name for one in tmp_path.iterdir()}
+    assert written == {"adapter_config.json", "adapter_model.safetensors"}
+    tensors = load_file(tmp_path / "adapter_model.safetensors")
+    attention, mlp = 4 * (32 + 128), 3 * (32 + 48)
+    assert sum(one.nbytes for one in tensors.values()) == 4 * (2 * 4 * (attention + mlp))
+    plain = load_model(loaded.base, device=CPU, precision=Precision()).model
+    assert torch.equal(logits(PeftModel.from_pretrained(plain, tmp_path)), logits(loaded.model))
+
+
+def test_weights_without_an_adapter_leave_whole(folder: Path) -> None:
+    plain = load_model(str(folder), device=CPU, precision=Precision()).model
+    assert not isinstance(leaving_weights(plain), AdaptedWeights)
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"rank_pattern": {"q_proj": 2}}, "rank_pattern"),
+        ({"alpha_pattern": {"q_proj": 2}}, "alpha_pattern"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights = 'pissa'"),
+        ({"init_lora_weights": "olora"}, "init_lora_weights = 'olora'"),
+    ],
+)
+def test_an_adapter_that_a_server_would_read_as_another_one_leaves_whole(
+    loaded: LoadedModel, changed: dict[str, Any], named: str
+) -> None:
+    """vLLM reads one rank and one alpha; some beginnings change the weights beside them."""
+    vars(loaded.model.peft_config["default"]).update(changed)
+    why = AdaptedModel(loaded.model).why_whole()
+    assert why == f"vLLM does not read the adapter's {named}"
 
 
 # Sampling

@@ -62,7 +62,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("engine", ["vllm", "vllm-server"], indirect=True)
-@pytest.mark.parametrize("rank", [0, 8], ids=["whole", "lora"])
+@pytest.mark.parametrize("rank", [8, 0], ids=["lora", "whole"])
 def test_a_run_samples_from_each_update_and_is_clean_when_audited(
     repl_rl: Command, gguf: Path, folder: Path, engine: tuple[str, ...], rank: int, tmp_path: Path
 ) -> None:
@@ -74,6 +74,8 @@ def test_a_run_samples_from_each_update_and_is_clean_when_audited(
     assert ended.code == 0, ended.stdout + ended.stderr
     assert ended.left_behind == []
     assert list(tmp_path.glob("weights/*")) == []
+    by_itself = "the adapter goes to them alone, 9." in ended.stdout
+    assert by_itself == (rank > 0 and "vllm-server" in engine)
 
     run = tmp_path / "run"
     rows = [row for row in read_metrics(run / "metrics.jsonl") if "rollout/sync_gap" in row]

@@ -9,12 +9,13 @@ import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from repl_rl.engines.base import SampledLine
-from repl_rl.engines.vllm import server as vllm_server
+from repl_rl.engines.vllm import replica as vllm_replica
 from repl_rl.engines.vllm.server import VLLMServerEngine
 
 T = TypeVar("T")
@@ -46,6 +47,13 @@ class FakeServer:
     paths: list[str] = field(default_factory=list)
     """All that it was asked for since it was opened."""
     label: str = "default"
+    takes_adapters: bool = False
+    loaded: dict[str, str] = field(default_factory=dict)
+    """Paths of the adapters that lines can be asked for with, by their names."""
+    names: list[str] = field(default_factory=list)
+    """All names that an adapter was loaded under."""
+    sizes: list[int] = field(default_factory=list)
+    """Bytes of the files that it was told to load."""
     is_paused: bool = False
     num_cut: int = 0
     """Connections that ended before their answer."""
@@ -112,6 +120,8 @@ class FakeServer:
             return self.answers[path]
         if path == "/inference/v1/generate":
             return await self._line(body)
+        if path in ("/v1/load_lora_adapter", "/v1/unload_lora_adapter"):
+            return self._adapter(body)
         if path == "/update_weight_version":
             self.label = body["new_version"]
         if path in ("/pause", "/resume"):
@@ -119,17 +129,41 @@ class FakeServer:
             (self._resumed.clear if self.is_paused else self._resumed.set)()
             await asyncio.sleep(0 if self.is_paused else 0.05)  # lines overtake the answer
         return 200, {
-            "data": [{"max_model_len": 512}],
+            "data": [{"id": "base", "max_model_len": 512}, *({"id": one} for one in self.loaded)],
             "is_paused": self.is_paused,
             "weight_version": self.label,
+            "world_size": 1,
             "results": [{"error": None}],
             "success": True,
         }
+
+    def _adapter(self, body: Any) -> Answer:
+        name = body["lora_name"]
+        if not self.takes_adapters:
+            return 404, {"detail": "Not Found"}
+        if "lora_path" not in body:
+            is_there = self.loaded.pop(name, None) is not None
+            return (200, "Success") if is_there else (404, "cannot be found")
+        if name in self.loaded:
+            return 400, {"error": {"message": f"{name} has already been loaded"}}
+        files = [one for one in Path(body["lora_path"]).iterdir() if one.is_file()]
+        self.sizes.append(sum(one.stat().st_size for one in files))
+        self.loaded[name] = body["lora_path"]
+        self.names.append(name)
+        return 200, "Success"
+
+    def start_anew(self) -> None:
+        """Forget what it was given, as a process that takes the place of another."""
+        self.label, self.is_paused = "default", False
+        self.loaded.clear()
 
     async def _line(self, body: Any) -> Answer:
         params = body["sampling_params"]
         if allowed := params.get("allowed_token_ids"):
             return reply([*allowed], logprob=0.0) if allowed[0] < VOCABULARY else NO_TOKEN
+        if "model" in body and body["model"] not in self.loaded:
+            return 404, {"error": {"message": f"The model `{body['model']}` does not exist."}}
+        path = self.loaded.get(body.get("model"))
         self.asked.append(body)
         self._heard["a line"].set()
         if self.trouble:
@@ -144,6 +178,8 @@ class FakeServer:
             await self.heard(self.held_until)
         await self._resumed.wait()
         await asyncio.sleep(0.01)
+        # vLLM reads the files again if it had to make room.
+        assert path is None or (Path(path) / "adapter_model.safetensors").is_file()
         return reply(written(body["token_ids"], params["seed"], params["max_tokens"]))
 
 
@@ -205,7 +241,7 @@ def use(
 
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try as often as ever, without the pauses."""
-    monkeypatch.setattr(vllm_server, "_PAUSES_S", (0.01,) * 6)
+    monkeypatch.setattr(vllm_replica, "_PAUSES_S", (0.01,) * 6)
 
 
 def line_of(engine: VLLMServerEngine, *, seed: int = 0) -> Awaitable[SampledLine]:

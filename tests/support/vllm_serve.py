@@ -36,12 +36,14 @@ SETTINGS = (
 )
 PROCESSED = ("--logprobs-mode", "processed_logprobs")
 LOADER = ("--worker-extension-cls", "repl_rl.engines.vllm_worker.PolicyLoader")
+ADAPTERS = ("--enable-lora", "--max-loras", "3")
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "TORCHDYNAMO_DISABLE": "1",  # else log-probabilities are compiled, with a C++ compiler
     "OMP_NUM_THREADS": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_SERVER_DEV_MODE": "1",
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
 }
 PRIVATE = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
 """Nothing of a test is told to anybody."""
@@ -98,11 +100,12 @@ def small_server(model: Path, log: Path, *, flags: Sequence[str] = (*PROCESSED, 
 
 
 def documented_server(model: Path, log: Path) -> Server:
-    """Server that docs/engines.md describes for a person without a GPU."""
+    """Server that docs/engines.md describes for a person without a GPU, and for adapters."""
     (shown,) = (one for one in commands(ROOT / "docs" / "engines.md") if one.words[0] == "python")
     given = {"python": sys.executable, "MODEL": str(model)}
     words = [given.get(word, word) for word in shown.words]
-    return Server(words, log, environment=dict(shown.environment))
+    environment = {**dict(shown.environment), "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
+    return Server([*words, *ADAPTERS], log, environment=environment)
 
 
 _KEPT: dict[Path, Server] = {}

@@ -1,4 +1,4 @@
-"""One `vllm serve` process over HTTP: what it is, a line from it, new weights for it.
+"""One `vllm serve` process over HTTP: what it is, a line from it, new weights or an adapter for it.
 
 Knows addresses, statuses and JSON. Does not know other servers, retries or trajectories.
 """
@@ -6,12 +6,14 @@ Knows addresses, statuses and JSON. Does not know other servers, retries or traj
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import textwrap
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
@@ -22,6 +24,11 @@ START = (
     "start it with `VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --dtype DTYPE --enable-scale-out "
     "--logprobs-mode processed_logprobs "
     "--worker-extension-cls repl_rl.engines.vllm_worker.PolicyLoader`"
+)
+
+START_FOR_ADAPTERS = (
+    "to have the adapter alone, start it anew with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and "
+    "--enable-lora --max-loras 3 --max-lora-rank RANK"
 )
 
 _GENERATE = "/inference/v1/generate"
@@ -36,11 +43,19 @@ _FIRST_S = 300.0
 _CONTROL_S = 30.0
 """For requests that it answers between two steps of its lines."""
 
+_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+"""Between one try and the next."""
+
+_LOAD_S = 300.0
+"""For an adapter to be loaded: far more than one takes."""
+
 _TRUST_S = 5.0
 """A server that has answered this lately cannot have been started anew since: that takes longer."""
 
 _INITIAL = "default"
 """vLLM's label of the weights that a server has started with."""
+
+T = TypeVar("T")
 
 Sampled = tuple[tuple[int, ...], tuple[float, ...]]
 """Token ids [N] and the log-probability of each [N]."""
@@ -50,9 +65,11 @@ class Unavailable(Exception):
     """No usable answer; the same request may get one later, or from another server."""
 
 
-class _RefusedRequest(Exception):
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(f"{reason} (HTTP {status})")
+class RefusedRequest(Exception):
+    """An answer that says no, and would say so again."""
+
+    def __init__(self, reason: str, status: int = 0) -> None:
+        super().__init__(f"{reason} (HTTP {status})" if status else reason)
         self.status = status
 
 
@@ -65,6 +82,8 @@ class Replica:
         self.version = 0
         """Version of the weights that it samples with."""
         self.num_in_flight = 0
+        self.num_sampling: Counter[Path | None] = Counter()
+        """Lines in flight with each adapter."""
         self.num_lines = 0
         """Lines that it has sampled."""
         self.down_until = 0.0
@@ -72,7 +91,13 @@ class Replica:
         self._client = client
         self._label: str | None = _INITIAL
         """Label of the weights that it should have; None if the server gives no label."""
+        self._adapter: Path | None = None
+        """Folder of the adapter that lines are asked for with, under its name."""
         self._confirmed_at = -math.inf
+        self._confirming = asyncio.Lock()
+        self._asked_at = -math.inf
+        self._fault: str | None = None
+        """The answer to the question that was asked then; None for the right weights."""
         self._is_settled = asyncio.Event()
         self._is_settled.set()
         self._num_failures = 0
@@ -89,7 +114,7 @@ class Replica:
             raise ConfigError(
                 f"no vLLM server to sample from at {self.url}: {error}; {START}"
             ) from None
-        except _RefusedRequest as error:
+        except RefusedRequest as error:
             raise ConfigError(f"the server at {self.url} refuses: {error}; {START}") from None
 
     async def _check_context(self, row_tokens: int) -> None:
@@ -108,7 +133,7 @@ class Replica:
         """Check that its weights can be followed; a server silent about them still samples."""
         try:
             is_paused = _value(await self._ask("GET", "/is_paused"), "is_paused")
-        except _RefusedRequest as error:
+        except RefusedRequest as error:
             if error.status != 404:
                 raise
             self._label = None
@@ -140,7 +165,7 @@ class Replica:
             _, logprobs = await self._generate(
                 [0], {**params, "allowed_token_ids": [token]}, timeout_s=_FIRST_S
             )
-        except _RefusedRequest as error:
+        except RefusedRequest as error:
             if error.status == 404:
                 raise
             return None
@@ -150,11 +175,12 @@ class Replica:
 
     async def sample(
         self, ids: Sequence[int], params: Mapping[str, Any], *, timeout_s: float
-    ) -> Sampled:
-        """Tokens after `ids`. Waits while the server takes over weights.
+    ) -> tuple[Sampled, int]:
+        """Tokens after `ids`, and the version of the weights that the last of them is from.
 
-        Raises Unavailable, also for weights that are not those sent last, and ConfigError for a
-        request that the server refuses.
+        Waits while the server takes over whole weights; a line keeps its adapter. Raises
+        Unavailable, also for weights that are not those sent last, and ConfigError for a request
+        that the server refuses.
         """
         self.num_in_flight += 1
         try:
@@ -167,77 +193,165 @@ class Replica:
 
     async def _sample(
         self, ids: Sequence[int], params: Mapping[str, Any], timeout_s: float
-    ) -> Sampled:
-        num_failures = self._num_failures
+    ) -> tuple[Sampled, int]:
+        num_failures, adapter, version = self._num_failures, self._adapter, self.version
+        self.num_sampling[adapter] += 1
         try:
-            sampled = await self._generate(ids, params, timeout_s=timeout_s)
-        except _RefusedRequest as error:
+            sampled = await self._generate(ids, params, adapter=adapter, timeout_s=timeout_s)
+        except RefusedRequest as error:
+            if adapter is not None and error.status == 404:
+                self._confirmed_at = -math.inf  # before the next line it is loaded again
+                raise Unavailable(f"it has lost the adapter: {error}") from None
             raise ConfigError(f"the server at {self.url} refuses a line: {error}") from None
+        finally:
+            self.num_sampling[adapter] -= 1
         if self._num_failures != num_failures:
             raise Unavailable("its weights were changed, and not all of them")
         self.num_lines += 1
-        return sampled
+        return sampled, self.version if adapter is None else version
 
     async def _generate(
-        self, ids: Sequence[int], params: Mapping[str, Any], *, timeout_s: float
+        self,
+        ids: Sequence[int],
+        params: Mapping[str, Any],
+        *,
+        timeout_s: float,
+        adapter: Path | None = None,
     ) -> Sampled:
-        body = {"token_ids": ids, "sampling_params": params}
+        body: dict[str, Any] = {"token_ids": ids, "sampling_params": params}
+        if adapter is not None:
+            body["model"] = adapter.name
         return _sampled(await self._ask("POST", _GENERATE, json=body, timeout_s=timeout_s))
 
     async def confirm(self) -> None:
-        """Unavailable if it was started anew since it got weights, or has another run's."""
+        """Give it its adapter again if it was started anew since.
+
+        Unavailable if it has other weights than those sent last: of another run, or those that it
+        starts with. Lines that wait here share an answer.
+        """
+        wanted_at = time.monotonic()
+        async with self._confirming:
+            if self._asked_at < wanted_at:
+                self._asked_at, self._fault = time.monotonic(), "it was asked in vain"
+                self._fault = await self._fault_of_weights()
+            if self._fault is not None:
+                raise Unavailable(self._fault)
+            self._confirmed_at = self._asked_at
+
+    async def _fault_of_weights(self) -> str | None:
+        try:
+            await self._check_label()
+            if self._adapter is not None and not await self._lists(self._adapter):
+                await self._load_adapter(self._adapter)
+        except (RefusedRequest, Unavailable) as error:
+            return str(error)
+        return None
+
+    async def _check_label(self) -> None:
         if self._label is None:
             return
-        try:
-            label = _value(await self._ask("GET", "/weight_info"), "weight_version")
-        except _RefusedRequest as error:
-            raise Unavailable(str(error)) from None
+        label = _value(await self._ask("GET", "/weight_info"), "weight_version")
         if label != self._label:
-            raise Unavailable(
+            raise RefusedRequest(
                 f"it has the weights {_word(label)}, not {self._label!r}: it was started anew, or "
                 f"serves another run"
             )
-        self._confirmed_at = time.monotonic()
 
-    async def update(self, path: Path, *, version: int, label: str) -> None:
-        """Have it sample from the weights in `path`; lines in flight wait, and go on with them.
+    # Adapters
+
+    async def take_adapter(self, folder: Path, *, version: int) -> None:
+        """Have it load an adapter under its folder's name, for lines from here on.
+
+        Lines in flight keep theirs, and the weights that it started with stay. Raises
+        RefusedRequest where it cannot load it, or has other weights, and Unavailable.
+        """
+        self._label = self._label and _INITIAL
+        try:
+            await self._check_label()
+            await self._load_adapter(folder)
+        except Unavailable as error:
+            raise Unavailable(f"{self.url} does not take the adapter: {error}") from None
+        self._adapter, self.version = folder, version
+
+    async def drop_adapter(self, folder: Path) -> None:
+        """Have it forget an adapter; one that is gone is not asked."""
+        with contextlib.suppress(Unavailable, RefusedRequest):
+            await self._send("POST", "/v1/unload_lora_adapter", json={"lora_name": folder.name})
+
+    async def _load_adapter(self, folder: Path) -> None:
+        order = {"lora_name": folder.name, "lora_path": str(folder)}
+        path = "/v1/load_lora_adapter"
+        try:
+            await self._send("POST", path, timeout_s=_LOAD_S, last_word=500, json=order)
+        except RefusedRequest:
+            # Another process of the run may have had it loaded, or an answer may be lost.
+            if not await self._lists(folder):
+                raise
+
+    async def _lists(self, adapter: Path) -> bool:
+        """Return whether lines can be asked for with this adapter."""
+        served = _value(await self._ask("GET", "/v1/models"), "data")
+        return isinstance(served, list) and any(
+            isinstance(one, dict) and one.get("id") == adapter.name for one in served
+        )
+
+    # Whole weights
+
+    async def update(
+        self, load: Callable[[], Awaitable[None]], *, version: int, label: str
+    ) -> None:
+        """Have it sample from weights that `load` gives it; lines in flight wait, and go on.
 
         Raises EngineError if it cannot load them, ConfigError if it was not started for this, and
         Unavailable. Its weights are unknown then, so it samples nothing until the next update.
         """
         self._is_settled = asyncio.Event()
         try:
-            await self._take_over(path, label)
-            self.version = version
+            await self._take_over(load, label)
+            self._adapter, self.version = None, version
         except BaseException:
             self._num_failures += 1  # before any line in flight goes on
+            with contextlib.suppress(Unavailable, ConfigError):  # what came before says more
+                await self._resume(label)
             raise
-        finally:
-            self._label = label
-            self._confirmed_at = -math.inf
-            await self._resume()
+        await self._resume(label)
         self._confirmed_at = time.monotonic()
 
     def adopt(self, label: str, *, version: int) -> None:
         """Expect these weights, which another process has had it load."""
-        self._label, self.version = label, version
+        self.version = version
         self._confirmed_at = -math.inf
+        if is_adapter(label):
+            self._adapter = Path(label)
+        else:
+            self._label, self._adapter = label, None
 
-    async def _resume(self) -> None:
+    async def _resume(self, label: str) -> None:
+        self._label, self._confirmed_at = label, -math.inf
         try:
             await self._control("/resume")
         finally:
             self._is_settled.set()
 
-    async def _take_over(self, path: Path, label: str) -> None:
+    async def _take_over(self, load: Callable[[], Awaitable[None]], label: str) -> None:
         await self._control("/pause", params={"mode": "keep"})
-        await self._load(path)
+        # One that has failed half way must pass neither for this version nor for untouched.
+        await self._control("/update_weight_version", json={"new_version": f"{label}-partial"})
+        await load()
         # Pausing has done this, too. Keys and values of old weights would go unnoticed, so ask.
         if not _value(await self._control("/reset_prefix_cache"), "success"):
             raise EngineError(f"{self.url} keeps keys and values of the old weights")
         await self._control("/update_weight_version", json={"new_version": label})
 
-    async def _load(self, path: Path) -> None:
+    async def num_workers(self) -> int:
+        """Processes that hold its weights, each a part or all of them."""
+        count = _value(await self._control("/get_world_size", method="GET"), "world_size")
+        if type(count) is not int or count < 1:
+            raise Unavailable(f"{self.url} does not say how many workers it has")
+        return count
+
+    async def load(self, path: Path) -> None:
+        """Have it load a file of whole weights, while it is paused."""
         order = {"method": "load_policy", "kwargs": {"path": str(path)}}
         try:
             # No limit: how long a load may take is the caller's to say.
@@ -256,13 +370,18 @@ class Replica:
             raise EngineError(f"{self.url} did not take the weights: {why}")
 
     async def _control(
-        self, path: str, *, timeout_s: float | None = _CONTROL_S, **content: Any
+        self,
+        path: str,
+        *,
+        method: str = "POST",
+        timeout_s: float | None = _CONTROL_S,
+        **content: Any,
     ) -> Any:
         try:
-            return await self._ask("POST", path, timeout_s=timeout_s, **content)
+            return await self._ask(method, path, timeout_s=timeout_s, **content)
         except Unavailable as error:
             raise Unavailable(f"{self.url} does not take new weights: {error}") from None
-        except _RefusedRequest as error:
+        except RefusedRequest as error:
             raise ConfigError(
                 f"the server at {self.url} does not take new weights: {error}; {START}"
             ) from None
@@ -271,6 +390,22 @@ class Replica:
         self, method: str, path: str, *, timeout_s: float | None = _QUICK_S, **content: Any
     ) -> Any:
         """Ask the server, and return its parsed answer."""
+        response = await self._send(method, path, timeout_s=timeout_s, **content)
+        try:
+            return response.json()
+        except (ValueError, RecursionError):
+            raise Unavailable(f"{path} answers no JSON") from None
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        timeout_s: float | None = _QUICK_S,
+        last_word: int = 0,
+        **content: Any,
+    ) -> httpx.Response:
+        """Ask the server. An answer of status 500 and more may become another, but `last_word`."""
         timeout = httpx.Timeout(_QUICK_S, read=timeout_s)
         try:
             response = await self._client.request(
@@ -278,16 +413,34 @@ class Replica:
             )
         except httpx.RequestError as error:
             raise Unavailable(f"{type(error).__name__}: {error}".rstrip(": ")) from None
-        if response.status_code in (408, 429) or response.status_code >= 500:
+        status = response.status_code
+        if status in (408, 429) or (status >= 500 and status != last_word):
             raise Unavailable(_reason(response))
-        if response.status_code != 200 and "not JSON compliant" in response.text:
+        if status != 200 and "not JSON compliant" in response.text:
             raise Unavailable(NOT_FINITE)
-        if response.status_code != 200:
-            raise _RefusedRequest(response.status_code, _reason(response))
+        if status != 200:
+            raise RefusedRequest(_reason(response), status)
+        return response
+
+
+async def persist(attempt: Callable[[], Awaitable[T]]) -> T:
+    """The first success of several tries; EngineError with the last reason if all fail."""
+    for pause_s in _PAUSES_S:
         try:
-            return response.json()
-        except (ValueError, RecursionError):
-            raise Unavailable(f"{path} answers no JSON") from None
+            return await attempt()
+        except Unavailable:
+            await asyncio.sleep(pause_s)
+    try:
+        return await attempt()
+    except Unavailable as error:
+        raise EngineError(
+            f"{error}; see its log, start it again if it is gone, and begin the run again"
+        ) from None
+
+
+def is_adapter(label: str) -> bool:
+    """Return whether weights of this label are an adapter: the label is then its folder."""
+    return "/" in label
 
 
 def check_settings(urls: Sequence[str], *, temperature: float) -> None:

@@ -1,6 +1,7 @@
 """Sample lines with `vllm serve` processes over HTTP: one, or several that share the work.
 
     line(ids) -> the replica that holds their keys and values -> SampledLine
+    sync(an adapter) -> a folder -> load it under a name of its own at each replica
     sync(weights) -> a file -> pause, load, reset, resume at each replica
 
 `VLLMServer` is what `sampling.engine = "vllm-server"` stands for; importing it loads no torch.
@@ -8,14 +9,16 @@ Tokens only: knows no text, no kernel, no reward. The servers are not ours: they
 nor ended here.
 
 A line is a pure function of its ids, its seed and the weights, so one that fails is asked for
-again, of another replica if there is one. Weights travel through a file that trainer and servers
-both see; vLLM's own transfer between GPUs is not used. Tokens of cancelled lines are not counted: a
-server reports a line only when it has ended.
+again, of another replica if there is one. Weights travel through files that trainer and servers
+both see, or through the memory of GPUs (`engines/vllm/transfer.py`). An adapter goes alone, to
+servers that load it and have the weights that they started with (`engines/vllm/adapters.py`).
+Tokens of cancelled lines are not counted: a server reports a line only when it has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import secrets
 import shutil
 import tempfile
@@ -33,6 +36,7 @@ from repl_rl.base.concurrency import run_all
 from repl_rl.base.disk import explained
 from repl_rl.config import Config
 from repl_rl.engines.base import (
+    AdaptedWeights,
     Engine,
     EngineKind,
     SampledLine,
@@ -42,17 +46,22 @@ from repl_rl.engines.base import (
     fault_of_line,
     line_end,
 )
+from repl_rl.engines.vllm.adapters import Adapters
 from repl_rl.engines.vllm.engine import MOST_FORBIDDEN, check_model, logit_bias
-from repl_rl.engines.vllm.replica import Replica, Sampled, Unavailable, check_settings
+from repl_rl.engines.vllm.replica import (
+    Replica,
+    Sampled,
+    Unavailable,
+    check_settings,
+    persist,
+)
+from repl_rl.engines.vllm.transfer import Transfers
 from repl_rl.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
     from repl_rl.models.loading import LoadedModel
 
 T = TypeVar("T")
-
-_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
-"""Between one try and the next."""
 
 _DOWN_S = 5.0
 """For how long others are asked first after a failure."""
@@ -80,6 +89,7 @@ class VLLMServerEngine:
         forbidden_ids: Set[int] = frozenset(),
         weights_dir: Path | None = None,
         line_timeout_s: float = 300.0,
+        transfers: Transfers | None = None,
     ) -> None:
         check_settings(urls, temperature=temperature)
         self._newline_ids = newline_ids
@@ -90,6 +100,7 @@ class VLLMServerEngine:
         self._row_tokens = row_tokens
         self._line_timeout_s = line_timeout_s
         self._weights_dir = weights_dir
+        self._transfers = transfers
         self._folder: Path | None = None
         self._params = {
             "temperature": temperature,
@@ -108,8 +119,11 @@ class VLLMServerEngine:
         self._replicas = [Replica(url, self._client) for url in urls]
         self._homes = _Homes()
         self._run = secrets.token_hex(4)
+        self._adapters = Adapters(self._replicas, self._run)
         self.label = ""
         """Label of the engine, as in `SharedEngine.label`."""
+        self.about = ""
+        """The way that an adapter takes to the servers, as in `SelfDescribing.about`."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._gate = asyncio.Lock()
         self._is_open = False
@@ -133,7 +147,10 @@ class VLLMServerEngine:
         return await self._tracked(self._line(list(ids), max_tokens, seed))
 
     async def sync(self, weights: Weights, *, version: int) -> None:
-        """Send weights to the servers; lines in flight go on with them: see `Engine.sync`."""
+        """Send weights to the servers; lines in flight go on with them: see `Engine.sync`.
+
+        Where an adapter goes alone, lines in flight keep the one that they began with.
+        """
         await self._tracked(self._sync(weights, version))
 
     async def adopt(self, label: str, *, version: int) -> None:
@@ -156,7 +173,7 @@ class VLLMServerEngine:
 
     async def _confirm(self) -> None:
         """EngineError if lines may have been sampled from other weights than those sent last."""
-        await self._each(lambda one: _persist(one.confirm))
+        await self._each(lambda one: persist(one.confirm))
 
     async def aclose(self) -> None:
         """Cancel the requests; the servers go on: see `Engine.aclose`."""
@@ -164,6 +181,7 @@ class VLLMServerEngine:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._adapters.drop_all()
         await self._client.aclose()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -192,7 +210,7 @@ class VLLMServerEngine:
         try:
             async with asyncio.timeout(self._line_timeout_s):
                 await self.open()
-                return await _persist(lambda: self._try(ids, params, failed))
+                return await persist(lambda: self._try(ids, params, failed))
         except TimeoutError:
             names = ", ".join(replica.url for replica in self._replicas)
             raise EngineError(
@@ -206,7 +224,7 @@ class VLLMServerEngine:
         replica = self._choose(ids, failed)
         try:
             # Half: if a server hangs, there is time to ask another.
-            sampled = await replica.sample(ids, params, timeout_s=self._line_timeout_s / 2)
+            sampled, version = await replica.sample(ids, params, timeout_s=self._line_timeout_s / 2)
             self._check_sampled(sampled, params["max_tokens"])
         except Unavailable as error:
             failed.append(replica)
@@ -216,7 +234,7 @@ class VLLMServerEngine:
         self._homes.note([*ids, *line_ids], replica)
         self.num_sampled += len(line_ids)
         end = line_end(line_ids[-1], newline_ids=self._newline_ids, eos_ids=self._eos_ids)
-        return SampledLine(ids=line_ids, logprobs=logprobs, end=end, policy_version=replica.version)
+        return SampledLine(ids=line_ids, logprobs=logprobs, end=end, policy_version=version)
 
     def _choose(self, ids: list[int], failed: list[Replica]) -> Replica:
         """The one that has sampled the trajectory's last line, or the least busy."""
@@ -244,14 +262,29 @@ class VLLMServerEngine:
 
     async def _sync(self, weights: Weights, version: int) -> None:
         await self.open()
-        self.label = label = f"{self._run}-{version}"
         if self._folder is None:
-            self._folder = _make_folder(self._weights_dir)
-        path = self._folder.resolve() / f"{label}.safetensors"
-        take = partial(Replica.update, path=path, version=version, label=label)
+            self._folder = _make_folder(self._weights_dir).resolve()
+        if isinstance(weights, AdaptedWeights):
+            sent = await self._adapters.send(weights, self._folder, version=version)
+            self.about = self._adapters.about
+            if sent is not None:
+                self.label = str(sent)
+                return
+        self.label = label = f"{self._run}-{version}"
+        if self._transfers is not None:
+            send = self._transfers.send
+            for replica in self._replicas:  # one after another: each reads the trainer's memory
+                load = partial(send, replica, weights)
+                await persist(partial(replica.update, load, version=version, label=label))
+            return
+        path = self._folder / f"{label}.safetensors"
         try:
             await asyncio.to_thread(_write, weights, path)
-            await self._each(lambda one: _persist(lambda: take(one)))
+            await self._each(
+                lambda one: persist(
+                    partial(one.update, partial(one.load, path), version=version, label=label)
+                )
+            )
         finally:
             path.unlink(missing_ok=True)
 
@@ -272,17 +305,27 @@ class VLLMServer(EngineKind):
     def check(self, config: Config) -> None:
         check_model(self, config)
         check_settings(config.sampling.servers, temperature=config.sampling.temperature)
+        if config.sampling.weights == "nccl" and importlib.util.find_spec("vllm") is None:
+            raise ConfigError(
+                "sampling.weights = 'nccl' takes vLLM in the trainer's environment, too, and it is "
+                "not installed: run `make vllm` in the checkout of repl-rl, or give 'file'"
+            )
 
     def about(self, config: Config) -> str:
         return ", ".join(config.sampling.servers)
 
     def open(self, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
-        weights_dir = config.sampling.weights_dir
+        weights_dir, transfers = config.sampling.weights_dir, None
+        if config.sampling.weights == "nccl":
+            # Three phases within what an engine may take for weights.
+            limit_s = config.sampling.engine_timeout_s / 3
+            transfers = Transfers(loaded.model.device, limit_s=limit_s)
         return VLLMServerEngine(
             config.sampling.servers,
             **common_options(config, loaded, row_tokens),
             vocabulary=loaded.model.get_input_embeddings().num_embeddings,
             weights_dir=None if weights_dir is None else Path(weights_dir),
+            transfers=transfers,
         )
 
 
@@ -304,21 +347,6 @@ def _write(weights: Weights, path: Path) -> None:
     # On the CPU one after another: merged ones are copies, for which a GPU may have no room.
     with explained(path):
         save_file({name: one.detach().cpu().contiguous() for name, one in weights}, path)
-
-
-async def _persist(attempt: Callable[[], Awaitable[T]]) -> T:
-    """The first success of several tries; EngineError with the last reason if all fail."""
-    for pause_s in _PAUSES_S:
-        try:
-            return await attempt()
-        except Unavailable:
-            await asyncio.sleep(pause_s)
-    try:
-        return await attempt()
-    except Unavailable as error:
-        raise EngineError(
-            f"{error}; see its log, start it again if it is gone, and begin the run again"
-        ) from None
 
 
 class _Homes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 import importlib.util
 import os
 import re
@@ -310,7 +311,8 @@ def test_a_server_without_our_loader_refuses_weights_with_the_flag_that_is_missi
     async def update() -> None:
         async with httpx.AsyncClient(limits=httpx.Limits(max_keepalive_connections=0)) as client:
             replica = Replica(farm.raw_url, client)
-            await replica.update(tmp_path / "w", version=1, label="a-1")
+            load = functools.partial(replica.load, tmp_path / "w")
+            await replica.update(load, version=1, label="a-1")
 
     with pytest.raises(ConfigError, match=r"--worker-extension-cls repl_rl\.engines"):
         asyncio.run(update())

@@ -23,6 +23,8 @@ from fake_vllm import (
     written,
 )
 from repl_rl.engines.base import LineEnd, SampledLine
+from repl_rl.engines.vllm import replica as vllm_replica
+from repl_rl.engines.vllm.replica import Replica
 from repl_rl.engines.vllm.server import VLLMServerEngine
 from repl_rl.errors import ConfigError, EngineError
 
@@ -195,6 +197,26 @@ def test_a_server_that_stands_still_leaves_time_to_ask_the_other() -> None:
     line, servers = use(act, num_servers=2, line_timeout_s=4.0)
     assert line.ids == EXPECTED
     assert [len(server.asked) for server in servers] == [1, 1]
+
+
+def test_lines_that_wait_for_a_silent_server_share_its_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Eight lines, and 0.4 s for each question: one after another they would take 3.2 s."""
+    for method in (Replica._ask, Replica._send):
+        monkeypatch.setitem(method.__kwdefaults__ or {}, "timeout_s", 0.4)
+    monkeypatch.setattr(vllm_replica, "_TRUST_S", 0.0)
+
+    async def act(engine: VLLMServerEngine, *servers: FakeServer) -> float:
+        await engine.open()
+        servers[0].silent = "/weight_info"
+        begun = time.monotonic()
+        await asyncio.gather(*(line_of(engine, seed=seed) for seed in range(16)))
+        return time.monotonic() - begun
+
+    taken, servers = use(act, num_servers=2)
+    assert taken < 2.4
+    assert [len(server.asked) for server in servers] == [0, 16]
 
 
 async def trajectory(engine: VLLMServerEngine, first: int) -> list[int]:
