@@ -16,12 +16,16 @@ from datetime import timedelta
 from typing import TypeVar
 
 from repl_rl.base.concurrency import num_processes
+from repl_rl.config.sections import Settings
+from repl_rl.engines.base import EngineKind
 from repl_rl.errors import ConfigError, RankError
 
 T = TypeVar("T")
 
 _LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-_SHARDS = {"ACCELERATE_USE_FSDP": "FSDP", "ACCELERATE_USE_DEEPSPEED": "DeepSpeed"}
+_FSDP, _DEEPSPEED = "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"
+_SHARDED_ON = {"cuda"}
+"""Devices on which accelerate shards. Elsewhere it says nothing and does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +85,11 @@ class Ranks:
 
     def from_first(self, value: T) -> T:
         """Give the first rank's value to all."""
-        return self.gather([value])[0]
+        return self.from_rank(0, value)
+
+    def from_rank(self, rank: int, value: T) -> T:
+        """Give one rank's value to all."""
+        return self.gather([value])[rank]
 
     def any(self, is_so: bool) -> bool:
         """Return whether it is so for one of them."""
@@ -148,14 +156,57 @@ def refuse_several(command: str, environment: Mapping[str, str] = os.environ) ->
         )
 
 
+def is_sharding(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether the launcher's settings say that accelerate shards the weights by FSDP."""
+    return _is_on(environment, _FSDP)
+
+
 def refuse_shards(environment: Mapping[str, str] = os.environ) -> None:
     """ConfigError where accelerate is to shard the weights."""
-    for name, what in _SHARDS.items():
-        if environment.get(name, "").lower() in ("1", "true", "yes", "on"):
+    for name, what in ((_FSDP, "FSDP"), (_DEEPSPEED, "DeepSpeed")):
+        if _is_on(environment, name):
             raise ConfigError(
                 f"{what} shards the weights, and sampling needs them whole in each process; "
                 f"launch without it: each process then holds the whole model"
             )
+
+
+def check_shards(
+    settings: Settings,
+    engine: EngineKind,
+    *,
+    device: str,
+    trains_adapter: bool,
+    environment: Mapping[str, str] = os.environ,
+) -> None:
+    """ConfigError where accelerate is to shard the weights, and the run cannot be sharded."""
+    if _is_on(environment, _DEEPSPEED):
+        refuse_shards(environment)
+    if not is_sharding(environment):
+        return
+    holds_none = not (engine.shares_weights or engine.needs_one_process)
+    expected = {
+        f"'vllm-server' in place of the engine {engine.name!r}, which samples here": holds_none,
+        "fsdp_version: 2": environment.get("FSDP_VERSION", "1") == "2",
+        f"a GPU, as accelerate shards nothing on a {device}": device in _SHARDED_ON,
+        "fsdp_activation_checkpointing: false, beside grpo.gradient_checkpointing": not _is_on(
+            environment, "FSDP_ACTIVATION_CHECKPOINTING"
+        ),
+        "sampling.run_on = 'allow'": settings.sampling.run_on == "allow",
+        "trl.sync_ref_model = false": not settings.trl.get("sync_ref_model"),
+        "grpo.dtype = 'mixed', as it holds float32": (
+            settings.grpo.dtype != "bfloat16" or trains_adapter
+        ),
+    }
+    if missing := [text for text, is_met in expected.items() if not is_met]:
+        raise ConfigError(
+            f"FSDP shards the weights, which asks for {missing[0]}; or launch without it: each "
+            f"process then holds the whole model"
+        )
+
+
+def _is_on(environment: Mapping[str, str], name: str) -> bool:
+    return environment.get(name, "").lower() in ("1", "true", "yes", "on")
 
 
 @contextlib.contextmanager

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import json
-import os
 import pickle
 import signal
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +15,7 @@ from typing import Any, get_args
 import pytest
 import torch
 
+from ranks_kit import DEADLINE_S, run_ranks
 from repl_rl.base.concurrency import Interrupts, received_signals
 from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, Loss, SamplingConfig
@@ -39,11 +37,9 @@ from repl_rl.update.ranks import ALONE, Ranks, launched, peers_named, without_la
 from repl_rl.update.trainer import rows_per_rank
 from repl_rl.viewer.show.display import Screen
 from trainer_kit import Step, Tensors, difference
-from warm_python import Forked, WarmPython
+from warm_python import WarmPython
 
-SUPPORT = Path(__file__).parents[1] / "support"
 OK, ERROR = OutcomeKind.OK_OUTPUT, OutcomeKind.NAME_ERROR
-DEADLINE_S = 300
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * DEADLINE_S)]
 STEPS = {
     "steps": 2,
@@ -107,35 +103,6 @@ def two_ranks(
     words = (str(model_folder), str(rows), str(output), json.dumps(runs))
     run_ranks(2, warm_python, output, *words)
     return [torch.load(output / f"{rank}.pt") for rank in range(2)]
-
-
-def run_ranks(num_ranks: int, python: WarmPython, folder: Path, *arguments: str) -> None:
-    """Processes of `one_rank.py` that find each other on loopback."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    shared = {
-        **python.environment,
-        "TRL_EXPERIMENTAL_SILENCE": "1",
-        "GLOO_SOCKET_IFNAME": "lo",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "WORLD_SIZE": str(num_ranks),
-    }
-
-    def start(rank: int) -> Forked:
-        with open(os.devnull) as nothing, (folder / f"{rank}.said").open("w") as said:
-            return python.start(
-                *(str(SUPPORT / "one_rank.py"), *arguments),
-                cwd=folder,
-                env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                streams=(nothing, said, said),
-            )
-
-    with contextlib.ExitStack() as stack:
-        ranks = [stack.enter_context(start(rank)) for rank in range(num_ranks)]
-        for rank, process in enumerate(ranks):
-            assert process.wait(DEADLINE_S) == 0, (folder / f"{rank}.said").read_text()
 
 
 @pytest.mark.train
@@ -323,7 +290,7 @@ def test_of_ranks_that_share_servers_those_behind_the_first_adopt_its_weights() 
         def gather(self, rows: Sequence[Any]) -> list[Any]:
             return [("run-3", 0.25), *rows]
 
-    engine, nothing = Shared(), SimpleNamespace()
+    engine, nothing = Shared(), SimpleNamespace(model=torch.nn.Module())
     runtime: Any = SimpleNamespace(
         engine=BusyEngine(engine), ranks=Second(rank=1, world=2), loaded=nothing, _probe=[1],
         plan=SimpleNamespace(sampling=SamplingConfig()), _run=asyncio.run,
