@@ -287,6 +287,9 @@ class EngineKind:
     def check(self, config: Config) -> None:
         """ConfigError for what it cannot do, as far as that is known without a model."""
 
+    def reach(self, config: Config) -> None:
+        """ConfigError for what it takes of other machines, before weights are read."""
+
     def prepare(self) -> None:
         """Do what precedes the import of torch; ConfigError if the engine is not installed."""
 

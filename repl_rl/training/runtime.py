@@ -450,7 +450,13 @@ def load_policy(
 
     Raises ConfigError, before weights are read, for what cannot fit, and as `open_runtime`.
     """
-    return estimate(plan, policy, say=say, is_training=is_training, ranks=ranks)()
+
+    def agree(recomputes: bool, num_rows: int) -> tuple[bool, int]:
+        """What fits all: ranks forward as often as each other, and one may have less memory."""
+        every = ranks.gather([(recomputes, num_rows)])
+        return any(one for one, _ in every), min(number for _, number in every)
+
+    return estimate(plan, policy, say=say, is_training=is_training, ranks=ranks, agree=agree)()
 
 
 def estimate(
@@ -460,10 +466,15 @@ def estimate(
     say: Callable[[str], None],
     is_training: bool = False,
     ranks: Ranks = ALONE,
+    agree: Callable[[bool, int], tuple[bool, int]] = lambda recomputes, num_rows: (
+        recomputes,
+        num_rows,
+    ),
 ) -> Callable[[], loading.LoadedModel]:
     """Report the memory that `load_policy` would take. Returns what then reads the weights.
 
-    Raises ConfigError as it does.
+    `agree` makes of recomputation and micro-batch, as they suit this rank, those of all ranks.
+    Raises ConfigError as `load_policy` does.
     """
     grpo = plan.grpo
     local_rank = ranks.local_rank if ranks.are_several else None
@@ -491,13 +502,12 @@ def estimate(
         )
 
     free = loading.free_bytes(device)
-    # Ranks must forward as often as each other, and one may have less left than another.
-    recomputes = ranks.any(must_recompute(grpo.gradient_checkpointing, taken, free))
+    recomputes = must_recompute(grpo.gradient_checkpointing, taken, free)
     num_rows = grpo.most_rows
     if is_training and grpo.micro_batch_size == "auto" and device.type == "cuda":
         size = grpo.problems_per_step * grpo.group_size // ranks.world
-        fitting = rows_at_once(plan, size, taken=partial(taken, recomputes), free=free)
-        num_rows = min(ranks.gather([fitting]))
+        num_rows = rows_at_once(plan, size, taken=partial(taken, recomputes), free=free)
+    recomputes, num_rows = agree(recomputes, num_rows)
     memory = taken(recomputes, num_rows)
     memory.check(free)
     say(f"device: {loading.about_device(device, visible=os.environ.get('CUDA_VISIBLE_DEVICES'))}")

@@ -52,8 +52,21 @@ from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.solved_prefixes import open_prefixes
 from repl_rl.transcript.format import setup_sources
 from repl_rl.update.grpo import last_step_kept
-from repl_rl.update.ranks import Ranks, check_shards, launched, peers_named, without_launcher
-from repl_rl.update.trainer import check_groups, check_trl_options, checkpoint_every, make_trainer
+from repl_rl.update.ranks import (
+    Ranks,
+    check_shards,
+    is_sharding,
+    launched,
+    peers_named,
+    without_launcher,
+)
+from repl_rl.update.trainer import (
+    check_groups,
+    check_trl_options,
+    checkpoint_every,
+    make_trainer,
+    rows_per_rank,
+)
 from repl_sandbox.types import Isolation
 from repl_sandbox.walls.isolation import Level
 
@@ -152,18 +165,17 @@ def train(
     plan.require_policy()
     if merge:
         plan.require_adapter()
-    if ranks.are_several:
-        plan.engine.check_ranks()
-    check_groups(plan.credit, num_ranks=ranks.world)
-    # Here, as both may refuse and a starter takes minutes.
+    check_world(plan, ranks)
+    # Here, as it may refuse and a starter takes minutes.
     device = pick_device(plan.sampling.device).type
-    check_shards(plan, plan.engine, device=device, trains_adapter=plan.lora.rank > 0)
     types = precision(plan, plan.engine, device=device)
     problems = steps.ProblemSequence(plan.task, seed=plan.seed)  # raises where there are none
     attempts = evaluate.held_out_attempts(plan.task, count=plan.eval.problems, seed=plan.seed)
     run = begun(path) if resume else None
     if run is None:
         check_output(path)
+    if ranks.is_first:
+        plan.engine.reach(plan.config)
     with ranks.joined(device=device, timeout_s=_patience_s(plan)):
         check_trl_options(plan, precision=types, device=device, ranks=ranks)
         reports = _run(
@@ -179,6 +191,29 @@ def train(
     if ranks.is_first:
         end(path, plan.report, progress, is_merged=merge)
     return reports
+
+
+def check_world(plan: Plan, ranks: Ranks) -> list[str]:
+    """Rows about the processes and servers of a run, and the folders that they must share.
+
+    ConfigError where they could not train the plan together.
+    """
+    if ranks.are_several:
+        plan.engine.check_ranks()
+    check_groups(plan.credit, num_ranks=ranks.world)
+    device = pick_device(plan.sampling.device).type
+    check_shards(plan, plan.engine, device=device, trains_adapter=plan.lora.rank > 0)
+    size = rows_per_rank(plan.grpo, num_ranks=ranks.world)
+    part = f"1/{ranks.world} of" if is_sharding() else "all"
+    rows = [f"world: {ranks}, each with {size} trajectories of a step and {part} weights"]
+    folders = ["the run's folder and the model's path, by all hosts"] * (ranks.num_hosts > 1)
+    if servers := plan.sampling.servers:
+        rows.append(f"servers: {', '.join(servers)}")
+        folder = plan.sampling.weights_dir or "the first rank's folder of temporary files"
+        folders.append(f"{folder} (sampling.weights_dir), by the first rank and the servers")
+    if folders:
+        rows.append(f"shared folders: {'; '.join(folders)}")
+    return rows if ranks.are_several or servers else []
 
 
 def _patience_s(plan: Plan) -> float:

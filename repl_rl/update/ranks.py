@@ -45,7 +45,13 @@ class Ranks:
     local_world: int = 1
 
     def __str__(self) -> str:
-        return f"{self.world} processes"
+        hosts = f" on {self.num_hosts} hosts" if self.num_hosts > 1 else ""
+        return f"{self.world} processes{hosts}"
+
+    @property
+    def num_hosts(self) -> int:
+        """Machines, with as many processes on each."""
+        return -(-self.world // self.local_world)
 
     @property
     def is_first(self) -> bool:
@@ -123,6 +129,9 @@ class Ranks:
         backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
         with peers_named():
             torch.distributed.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
+        if device != "cpu":
+            own = torch.cuda.get_device_properties(torch.cuda.current_device())
+            refuse_shared(self.gather([f"{own.name} {own.uuid}"]))
         yield
         torch.distributed.destroy_process_group()
 
@@ -154,6 +163,16 @@ def refuse_several(command: str, environment: Mapping[str, str] = os.environ) ->
             f"`{command}` is one process, and a launcher has started {world} (WORLD_SIZE); start "
             f"it without torchrun or accelerate, which are for `repl-rl train`"
         )
+
+
+def refuse_shared(gpus: Sequence[str]) -> None:
+    """ConfigError where two ranks have one GPU; `gpus` are those of all, in their order."""
+    for rank, gpu in enumerate(gpus):
+        if (first := gpus.index(gpu)) < rank:
+            raise ConfigError(
+                f"ranks {first} and {rank} would train on one GPU, {gpu}; start as many processes "
+                f"on a machine as it has GPUs (--nproc-per-node), or set CUDA_VISIBLE_DEVICES"
+            )
 
 
 def is_sharding(environment: Mapping[str, str] = os.environ) -> bool:

@@ -33,7 +33,14 @@ from repl_rl.training.runtime import BusyEngine, Runtime
 from repl_rl.training.steps import ProblemSequence, Training
 from repl_rl.training.train import train
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.update.ranks import ALONE, Ranks, launched, peers_named, without_launcher
+from repl_rl.update.ranks import (
+    ALONE,
+    Ranks,
+    launched,
+    peers_named,
+    refuse_shared,
+    without_launcher,
+)
 from repl_rl.update.trainer import rows_per_rank
 from repl_rl.viewer.show.display import Screen
 from trainer_kit import Step, Tensors, difference
@@ -201,6 +208,17 @@ def test_a_launcher_says_which_process_this_is() -> None:
     assert launched({}) == Ranks(rank=0, world=1, local_rank=0, local_world=1)
     words = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
     assert launched(words) == Ranks(rank=5, world=8, local_rank=1, local_world=4)
+
+
+def test_ranks_on_several_hosts_say_so() -> None:
+    assert str(Ranks(world=16, local_world=8)) == "16 processes on 2 hosts"
+    assert str(Ranks(world=4, local_world=4)) == "4 processes"
+
+
+def test_two_ranks_with_one_gpu_are_refused_by_name() -> None:
+    refuse_shared(["A 1", "A 2", "A 1 elsewhere"])
+    with pytest.raises(ConfigError, match=r"^ranks 1 and 3 would train on one GPU, A 2; start as"):
+        refuse_shared(["A 1", "A 2", "A 3", "A 2"])
 
 
 def test_a_process_alone_gathers_its_own() -> None:
