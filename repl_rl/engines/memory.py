@@ -192,6 +192,7 @@ def measure(
             row_tokens=row_tokens,
             gradients=gradients,
             is_whole=adapter is None,
+            is_sharded=num_shards is not None,
         )
         + for_forward,
         keys=keys,
@@ -225,6 +226,7 @@ def _activations(
     row_tokens: int,
     gradients: int,
     is_whole: bool,
+    is_sharded: bool,
 ) -> int:
     """Bytes that a backward holds at its peak beside `gradients`; `is_whole`: every weight has one.
 
@@ -246,7 +248,7 @@ def _activations(
     if is_whole:
         # The head's gradient is summed in float32 beside the one that is there.
         table = 4 * model.vocab_size * model.hidden_size
-        if size < types.weights.itemsize:
+        if size < types.weights.itemsize and not is_sharded:
             # Autocast keeps a copy of each matrix until the backward is over.
             copies = size * (num_parameters(files.config) - num_embeddings(files.config))
     return int(saved + again + num_tiles * tile + table + copies)

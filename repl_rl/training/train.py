@@ -51,7 +51,7 @@ from repl_rl.training.publish import MERGED, push, write_card
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.solved_prefixes import open_prefixes
 from repl_rl.transcript.format import setup_sources
-from repl_rl.update.grpo import last_step_kept
+from repl_rl.update.grpo import check_shards_of, last_step_kept
 from repl_rl.update.ranks import (
     Ranks,
     check_shards,
@@ -174,6 +174,8 @@ def train(
     run = begun(path) if resume else None
     if run is None:
         check_output(path)
+    elif run.checkpoint is not None:
+        check_shards_of(run.checkpoint, is_sharding=is_sharding())
     if ranks.is_first:
         plan.engine.reach(plan.config)
     with ranks.joined(device=device, timeout_s=_patience_s(plan)):

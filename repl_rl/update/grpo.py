@@ -34,7 +34,7 @@ from repl_rl.credit.advantages import (
     weigh_lines,
 )
 from repl_rl.credit.base import Credit
-from repl_rl.errors import DivergedError, RankError, StorageError
+from repl_rl.errors import ConfigError, DivergedError, RankError, StorageError
 from repl_rl.models.policy import forbidding_bias, head_biased
 from repl_rl.models.weights import inner_model, whole_state
 from repl_rl.records import Scored
@@ -84,6 +84,17 @@ def written_by_all(folder: Path, name: str, ranks: Ranks) -> Iterator[Path]:
             (aside / name).rmdir()
             (aside / COMPLETE).touch()
     ranks.barrier()
+
+
+def check_shards_of(checkpoint: Path, *, is_sharding: bool) -> None:
+    """ConfigError where one of whole weights is to go on in shards, or the other way round."""
+    if (checkpoint / _SHARDS).is_dir() == is_sharding:
+        return
+    was, other = ("whole", "in shards")[:: 1 if is_sharding else -1]
+    raise ConfigError(
+        f"the weights in {str(checkpoint)!r} are {was}, and accelerate's config would go on with "
+        f"them {other}; resume the run as it began, or begin a new one with --model {checkpoint}"
+    )
 
 
 class RandomState:
@@ -136,6 +147,9 @@ one, so it is to count by its weight; TRL counts each once."""
 
 DROPS_CUT = "mask_truncated_completions"
 """The option of TRL that this module does the work of."""
+
+_SHARDS = "pytorch_model_fsdp_0"
+"""Folder of a checkpoint that accelerate fills."""
 
 _REFERENCE = "reference.pt"
 """Weights of a reference that moves, in a checkpoint."""

@@ -213,6 +213,11 @@ def check_shards(
         ),
         "sampling.run_on = 'allow'": settings.sampling.run_on == "allow",
         "trl.sync_ref_model = false": not settings.trl.get("sync_ref_model"),
+        "fsdp_cpu_ram_efficient_loading: false, as each rank reads its reference": (
+            not _is_on(environment, "FSDP_CPU_RAM_EFFICIENT_LOADING")
+            or settings.grpo.kl_beta == 0
+            or trains_adapter
+        ),
         "grpo.dtype = 'mixed', as it holds float32": (
             settings.grpo.dtype != "bfloat16" or trains_adapter
         ),

@@ -29,6 +29,7 @@ from repl_rl.models.loading import load_model, logprobs, num_parameters, read_fi
 from repl_rl.models.precision import Precision
 from repl_rl.models.weights import named_weights
 from repl_rl.records import OutcomeKind, Scored, Trajectory
+from repl_rl.update.grpo import check_shards_of
 from repl_rl.update.ranks import ALONE, Ranks, check_shards
 from repl_rl.update.trainer import MovedWeights
 from trainer_kit import difference
@@ -273,6 +274,11 @@ def test_shards_are_taken_where_the_engine_samples_elsewhere() -> None:
         (FSDP2, {"sampling": SamplingConfig(run_on="forbid")}, "sampling.run_on = 'allow'"),
         (FSDP2, {"grpo": GRPOConfig(dtype="bfloat16")}, "grpo.dtype = 'mixed'"),
         (
+            FSDP2 | {"FSDP_CPU_RAM_EFFICIENT_LOADING": "true"},
+            {"grpo": GRPOConfig(kl_beta=0.1)},
+            "fsdp_cpu_ram_efficient_loading: false",
+        ),
+        (
             FSDP2,
             {"trl": {"sync_ref_model": True}, "grpo": GRPOConfig(kl_beta=0.1)},
             "trl.sync_ref_model = false",
@@ -291,6 +297,17 @@ def test_shards_that_cannot_be_are_refused_with_what_they_take(
 def test_deepspeed_is_refused_whatever_samples() -> None:
     with pytest.raises(ConfigError, match=r"^DeepSpeed shards the weights, .* launch without it"):
         checked({"ACCELERATE_USE_DEEPSPEED": "true"})
+
+
+@pytest.mark.parametrize("is_sharding", [True, False])
+def test_a_run_goes_on_with_weights_as_it_began(tmp_path: Path, is_sharding: bool) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "shards" / "pytorch_model_fsdp_0").mkdir(parents=True)
+    same, other = ("shards", "whole")[:: 1 if is_sharding else -1]
+    check_shards_of(tmp_path / same, is_sharding=is_sharding)
+    was, wanted = ("whole", "in shards")[:: 1 if is_sharding else -1]
+    with pytest.raises(ConfigError, match=f"{other}' are {was}, and .* go on with them {wanted};"):
+        check_shards_of(tmp_path / other, is_sharding=is_sharding)
 
 
 def test_a_rank_of_four_holds_a_quarter_of_what_is_trained(folders: dict[str, Path]) -> None:
