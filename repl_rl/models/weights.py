@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 _BASE = ".base_layer."
 """Name under which peft puts the layer that it wraps."""
 _WRAPPERS = ("_checkpoint_wrapped_module.", "_orig_mod.", "_fsdp_wrapped_module.")
-"""What recomputation, compilation and sharding put into the names of what they wrap."""
+"""Parts of names that recomputation, compilation and sharding put in."""
 
 
 def is_adapted(model: Any) -> bool:  # Any: a PreTrainedModel, or peft's wrapper of one
@@ -68,7 +68,7 @@ def gathered(
 
 
 def whole_state(model: Any, *, is_kept: bool) -> dict[str, torch.Tensor] | None:
-    """What `save_pretrained` is to write of a sharded model; None where it finds that itself.
+    """Weights that `save_pretrained` is to write of a sharded model; None of a whole one.
 
     All ranks call it, and those that keep it get it. Of an adapted model that is the adapter.
     """

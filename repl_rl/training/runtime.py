@@ -452,7 +452,7 @@ def load_policy(
     """
 
     def agree(recomputes: bool, num_rows: int) -> tuple[bool, int]:
-        """What fits all: ranks forward as often as each other, and one may have less memory."""
+        """Return what fits all: they forward equally often, and one may have less memory."""
         every = ranks.gather([(recomputes, num_rows)])
         return any(one for one, _ in every), min(number for _, number in every)
 

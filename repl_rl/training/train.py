@@ -54,6 +54,7 @@ from repl_rl.transcript.format import setup_sources
 from repl_rl.update.grpo import check_shards_of, last_step_kept
 from repl_rl.update.ranks import (
     Ranks,
+    check_seen,
     check_shards,
     is_sharding,
     launched,
@@ -180,6 +181,7 @@ def train(
         plan.engine.reach(plan.config)
     with ranks.joined(device=device, timeout_s=_patience_s(plan)):
         check_trl_options(plan, precision=types, device=device, ranks=ranks)
+        check_seen(path, ranks)
         reports = _run(
             plan,
             ranks.from_first(path),

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TypeVar
 
-from repl_rl.base.concurrency import num_processes
+from repl_rl.base.concurrency import launcher_number, num_processes
 from repl_rl.config.sections import Settings
 from repl_rl.engines.base import EngineKind
 from repl_rl.errors import ConfigError, RankError
@@ -142,12 +144,17 @@ ALONE = Ranks()
 def launched(environment: Mapping[str, str] = os.environ) -> Ranks:
     """Return the ranks as torchrun or accelerate set them; without them this is the only one."""
     world = num_processes(environment)
-    rank = int(environment.get("RANK", "0"))
+    rank = launcher_number("RANK", 0, environment)
+    if rank >= world:
+        raise ConfigError(
+            f"RANK = {rank} in the environment, of WORLD_SIZE = {world} processes; a launcher sets "
+            f"both, and counts ranks from 0: unset them, or start it with torchrun"
+        )
     return Ranks(
         rank=rank,
         world=world,
-        local_rank=int(environment.get("LOCAL_RANK", str(rank))),
-        local_world=int(environment.get("LOCAL_WORLD_SIZE", str(world))),
+        local_rank=launcher_number("LOCAL_RANK", rank, environment),
+        local_world=max(1, launcher_number("LOCAL_WORLD_SIZE", world, environment)),
     )
 
 
@@ -162,6 +169,27 @@ def refuse_several(command: str, environment: Mapping[str, str] = os.environ) ->
         raise ConfigError(
             f"`{command}` is one process, and a launcher has started {world} (WORLD_SIZE); start "
             f"it without torchrun or accelerate, which are for `repl-rl train`"
+        )
+
+
+def check_seen(path: Path, ranks: Ranks) -> None:
+    """ConfigError unless all ranks see the place of `path`, into which they write together.
+
+    Else a checkpoint would lack what those on another host have written, and say nothing.
+    """
+    if not ranks.are_several:
+        return
+    home = next(folder for folder in (*path.parents, Path()) if folder.is_dir())
+    with contextlib.ExitStack() as stack:
+        if ranks.is_first:
+            made = stack.enter_context(tempfile.TemporaryDirectory(dir=home, prefix=".repl-rl-"))
+            home /= Path(made).name
+        home = ranks.from_first(home)
+        sees = ranks.gather([home.is_dir()])  # before the first one removes it
+    if unseen := [rank for rank, is_seen in enumerate(sees) if not is_seen]:
+        raise ConfigError(
+            f"rank {unseen[0]} does not see {str(home.parent)!r}, where the run's folder is to be; "
+            f"give --output a folder that all hosts share, and start all ranks in one folder"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from repl_rl.commands.cli import cli
 from repl_rl.config import Config
@@ -21,6 +21,7 @@ from repl_rl.update.ranks import check_shards
 
 pytestmark = pytest.mark.slow
 
+yaml: Any = importlib.import_module("yaml")  # it has no types
 CLUSTER = Path(__file__).parents[2] / "examples" / "cluster"
 Call = Callable[..., tuple[int, str, str]]
 
@@ -127,8 +128,9 @@ def environment_of(file: Path) -> dict[str, str]:
 
 def config_of(words: list[str]) -> Config:
     """What `repl-rl train` makes of these words, without its files."""
-    command: Any = cli.get_command(None, "train")  # type: ignore[arg-type]  # a lazy group
-    context = command.make_context("train", words[1:], resilient_parsing=True)
+    group = cli.make_context("repl-rl", [], resilient_parsing=True)
+    command: Any = cli.get_command(group, "train")
+    context = command.make_context("train", words[1:], parent=group, resilient_parsing=True)
     given = context.params
     flags = {"model": given["model"], "sampling": {"engine": given["engine"]}}
     return resolve(overrides=given["overrides"], flags=flags)

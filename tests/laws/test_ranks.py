@@ -36,6 +36,7 @@ from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.update.ranks import (
     ALONE,
     Ranks,
+    check_seen,
     launched,
     peers_named,
     refuse_shared,
@@ -219,6 +220,35 @@ def test_two_ranks_with_one_gpu_are_refused_by_name() -> None:
     refuse_shared(["A 1", "A 2", "A 1 elsewhere"])
     with pytest.raises(ConfigError, match=r"^ranks 1 and 3 would train on one GPU, A 2; start as"):
         refuse_shared(["A 1", "A 2", "A 3", "A 2"])
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE = 'two' in the environment; a launcher sets it to a n"),
+        ({"WORLD_SIZE": "2", "RANK": "-1"}, "RANK = '-1' in the environment"),
+        ({"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": ""}, "LOCAL_WORLD_SIZE = '' in the environment"),
+        ({"RANK": "3"}, "RANK = 3 in the environment, of WORLD_SIZE = 1 processes"),
+        ({"WORLD_SIZE": "4", "RANK": "4"}, "RANK = 4 in the environment, of WORLD_SIZE = 4"),
+    ],
+)
+def test_variables_that_no_launcher_sets_are_refused(variables: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        launched(variables)
+    assert str(refused.value).startswith(said)
+
+
+def test_a_folder_that_a_rank_does_not_see_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+    """Else its part of a checkpoint would be missing, and nobody would hear of it."""
+
+    class Two(Ranks):
+        def gather(self, rows: Sequence[Any]) -> list[Any]:
+            return [*rows, False]
+
+    check_seen(tmp_path / "runs" / "a", ALONE)
+    with pytest.raises(ConfigError, match=rf"^rank 1 does not see '{tmp_path}', where the run's"):
+        check_seen(tmp_path / "runs" / "a", Two(world=2))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_process_alone_gathers_its_own() -> None:

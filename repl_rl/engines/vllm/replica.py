@@ -254,7 +254,7 @@ class Replica:
             raise EngineError(f"{self.url} did not take the weights: {why}")
 
     async def _told(self, method: str, path: Path) -> str | None:
-        """What is wrong, by the first of its workers that cannot do this with a file."""
+        """Return what a worker says that cannot do this with a file; None where all can."""
         order = {"method": method, "kwargs": {"path": str(path)}}
         try:
             # No limit: how long a load may take is the caller's to say.
