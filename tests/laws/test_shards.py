@@ -103,8 +103,7 @@ def learnt(
         patch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
         patch.setenv("HF_HUB_OFFLINE", "1")
         return {
-            name: updated(str(folders[name]), three_groups, folder / name, ALONE, resumes=False)
-            for name in MODELS
+            name: updated(str(folders[name]), three_groups, folder / name, ALONE) for name in MODELS
         }
 
 

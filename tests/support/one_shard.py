@@ -1,9 +1,9 @@
 """What one of several ranks finds of a model that is sharded over all of them, for test_shards.py.
 
-    python one_shard.py MODEL ADAPTED SCORED OUTPUT
+    python one_shard.py MODEL ADAPTED SCORED OUTPUT [cuda]
 
 MODEL and ADAPTED are folders, SCORED is a pickle of a step's trajectories in order. Leaves
-`RANK.pt` in OUTPUT.
+`RANK.pt` in OUTPUT. On a GPU it trains MODEL, and no more.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ import os
 import pickle
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.fsdp import fully_shard
 
-from cpu_shards import shard_on_cpu
+from cpu_shards import AS_AN_ACCELERATE_CONFIG, shard_on_cpu
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.credit.advantages import load_credit
 from repl_rl.engines.base import SampledLine, Weights
@@ -118,7 +119,13 @@ def synced(loaded: LoadedModel, engine: Own, ranks: Ranks) -> dict[str, Any]:
 
 
 def updated(
-    folder: str, everyone: list[Scored], output: Path, ranks: Ranks, *, resumes: bool
+    folder: str,
+    everyone: list[Scored],
+    output: Path,
+    ranks: Ranks,
+    *,
+    resumes: bool = False,
+    device: Literal["cpu", "cuda"] = "cpu",
 ) -> dict[str, Any]:
     """Weights and logs of two steps of the trainer under accelerate's FSDP2, and its forwards."""
     size = len(everyone) // ranks.world
@@ -137,6 +144,7 @@ def updated(
         1, steps=2, problems_per_step=3, group_size=4, micro_batch_size=3, warmup_steps=0,
         learning_rate=1e-3, importance="line", kl_beta=0.01, gradient_checkpointing=True,
     )  # fmt: skip
+    config = replace(config, sampling=replace(config.sampling, device=device))
     model = load_model(folder, device=CPU, precision=Precision()).model
     trainer = make_trainer(
         model=model,
@@ -156,13 +164,29 @@ def updated(
     return {"weights": weights, "rows": catch.rows, "forwards": num_forwards}
 
 
-def main(model: str, adapted: str, scored: str, output: str) -> None:
+def main(
+    model: str, adapted: str, scored: str, output: str, device: Literal["cpu", "cuda"] = "cpu"
+) -> None:
     ranks, folder = launched(), Path(output)
     everyone: list[Scored] = pickle.loads(Path(scored).read_bytes())
-    torch.set_num_threads(1)
-    shard_on_cpu()
-    os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
-    torch.distributed.init_process_group("gloo")
+    if device == "cuda":
+        os.environ |= AS_AN_ACCELERATE_CONFIG
+        torch.distributed.init_process_group("cpu:gloo,cuda:nccl")
+        found = {"updated model": updated(model, everyone, folder / "run", ranks, device=device)}
+    else:
+        torch.set_num_threads(1)
+        shard_on_cpu()
+        os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
+        torch.distributed.init_process_group("gloo")
+        found = all_of(model, adapted, everyone, folder, ranks)
+    torch.save(found, folder / f"{ranks.rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def all_of(
+    model: str, adapted: str, everyone: list[Scored], folder: Path, ranks: Ranks
+) -> dict[str, Any]:
+    """Whatever test_shards.py looks at."""
     found: dict[str, Any] = {}
     for name, path in (("model", model), ("adapted", adapted)):
         loaded = sharded(path)
@@ -184,8 +208,7 @@ def main(model: str, adapted: str, scored: str, output: str) -> None:
         for resumes in (False, True):
             key = f"{'resumed' if resumes else 'updated'} {name}"
             found[key] = updated(path, everyone, folder / f"run-{name}", ranks, resumes=resumes)
-    torch.save(found, folder / f"{ranks.rank}.pt")
-    torch.distributed.destroy_process_group()
+    return found
 
 
 if __name__ == "__main__":
