@@ -160,9 +160,14 @@ def _estimate(plan: Plan, policy: str, say: Callable[[str], None]) -> None:
     from repl_rl.training.train import check_world
 
     ranks = launched()
-    if ranks.is_first:
+    if not ranks.is_first:
+        return
+    try:
         for row in check_world(plan, ranks):
             say(row)
+    except ConfigError as error:
+        say(f"world: {error}")
+    else:
         estimate(plan, policy, say=say, is_training=True, ranks=ranks)
 
 

@@ -267,6 +267,11 @@ class EngineKind:
     needs_one_process: bool = False
     """It keeps torch's groups of processes to itself."""
 
+    @property
+    def samples_elsewhere(self) -> bool:
+        """True where it asks neither for the trainer's model nor for all of its process."""
+        return not (self.shares_weights or self.needs_one_process)
+
     def check_ranks(self) -> None:
         """ConfigError where it cannot be one of several, each in a process that trains."""
         if self.needs_one_process:

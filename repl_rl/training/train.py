@@ -211,7 +211,7 @@ def check_world(plan: Plan, ranks: Ranks) -> list[str]:
     part = f"1/{ranks.world} of" if is_sharding() else "all"
     rows = [f"world: {ranks}, each with {size} trajectories of a step and {part} weights"]
     folders = ["the run's folder and the model's path, by all hosts"] * (ranks.num_hosts > 1)
-    if servers := plan.sampling.servers:
+    if servers := plan.sampling.servers if plan.engine.samples_elsewhere else ():
         rows.append(f"servers: {', '.join(servers)}")
         folder = plan.sampling.weights_dir or "the first rank's folder of temporary files"
         folders.append(f"{folder} (sampling.weights_dir), by the first rank and the servers")

@@ -231,10 +231,13 @@ def check_shards(
         refuse_shards(environment)
     if not is_sharding(environment):
         return
-    holds_none = not (engine.shares_weights or engine.needs_one_process)
+    kind = environment.get("FSDP_STATE_DICT_TYPE", "SHARDED_STATE_DICT")
     expected = {
-        f"'vllm-server' in place of the engine {engine.name!r}, which samples here": holds_none,
+        f"'vllm-server' in place of the engine {engine.name!r}, which samples here": (
+            engine.samples_elsewhere
+        ),
         "fsdp_version: 2": environment.get("FSDP_VERSION", "1") == "2",
+        "fsdp_state_dict_type: SHARDED_STATE_DICT": kind == "SHARDED_STATE_DICT",
         f"a GPU, as accelerate shards nothing on a {device}": device in _SHARDED_ON,
         "fsdp_activation_checkpointing: false, beside grpo.gradient_checkpointing": not _is_on(
             environment, "FSDP_ACTIVATION_CHECKPOINTING"

@@ -11,13 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import Qwen3Config
 
 from repl_rl.commands.cli import cli
 from repl_rl.config import Config
 from repl_rl.config.resolve import resolve
-from repl_rl.config.sections import SamplingConfig
+from repl_rl.config.sections import GRPOConfig, SamplingConfig
+from repl_rl.engines.memory import measure
 from repl_rl.engines.vllm.server import VLLMServer
+from repl_rl.models.loading import read_files
+from repl_rl.models.precision import precision
 from repl_rl.update.ranks import check_shards
+from tiny_model import save_tiny_model
 
 pytestmark = pytest.mark.slow
 
@@ -192,3 +197,51 @@ def test_kubernetes_pods_share_a_volume_and_let_nobody_else_in() -> None:
 
 
 APPS = {"Deployment": "policy", "Job": "trainer"}
+
+
+SHAPES = {
+    "8 B": {"hidden_size": 4096, "intermediate_size": 12_288, "num_hidden_layers": 36},
+    "32 B": {"hidden_size": 5120, "intermediate_size": 25_600, "num_hidden_layers": 64},
+}
+HEADS = {"8 B": 32, "32 B": 64}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_page_says_what_the_estimate_finds_of_ranks_that_share_a_model(
+    name: str, tmp_path: Path
+) -> None:
+    folder = save_tiny_model(tmp_path / "model")
+    (folder / "model.safetensors").unlink()  # nothing reads it
+    Qwen3Config(
+        vocab_size=151_936,
+        num_attention_heads=HEADS[name],
+        num_key_value_heads=8,
+        head_dim=128,
+        max_position_embeddings=40_960,
+        tie_word_embeddings=False,
+        **SHAPES[name],
+    ).save_pretrained(folder)
+    files, engine = read_files(str(folder)), VLLMServer()
+    config = Config(
+        model="m",
+        sampling=SamplingConfig(max_tokens=2048),
+        grpo=GRPOConfig(micro_batch_size=8),
+    )
+    types = precision(config, engine, device="cuda")
+    found = [
+        measure(
+            config,
+            engine,
+            files,
+            types,
+            row_tokens=2304,
+            is_training=True,
+            recomputes=True,
+            device="cuda",
+            num_shards=num_shards,
+        ).update_peak
+        for num_shards in (None, 8, 16)
+    ]
+    page = (CLUSTER.parents[1] / "docs" / "scale.md").read_text()
+    (row,) = re.findall(rf"^\| {name} \| ([\d. |]+) \|$", page, re.M)
+    assert [float(one) for one in row.split(" | ")] == [round(one / 2**30, 1) for one in found]

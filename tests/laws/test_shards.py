@@ -269,6 +269,7 @@ def test_shards_are_taken_where_the_engine_samples_elsewhere() -> None:
         (FSDP2, {"engine": VLLM}, "'vllm-server' in place of the engine 'vllm'"),
         (FSDP2, {"device": "cpu"}, "a GPU, as accelerate shards nothing on a cpu"),
         ({"ACCELERATE_USE_FSDP": "1"}, {}, "fsdp_version: 2"),
+        (FSDP2 | {"FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT"}, {}, "fsdp_state_dict_type: SHARDED"),
         (FSDP2 | {"FSDP_ACTIVATION_CHECKPOINTING": "true"}, {}, "fsdp_activation_checkpointing"),
         (FSDP2, {"sampling": SamplingConfig(run_on="forbid")}, "sampling.run_on = 'allow'"),
         (FSDP2, {"grpo": GRPOConfig(dtype="bfloat16")}, "grpo.dtype = 'mixed'"),
