@@ -12,9 +12,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from safetensors.torch import load_file
@@ -23,6 +23,7 @@ from hosts import Host, two_hosts
 from same_run import compared
 from small_run import small
 from warm_python import SCRIPT
+from watched_command import WatchedCommand
 
 SUPPORT = Path(__file__).parents[1] / "support"
 LIMIT_S = 500
@@ -33,8 +34,6 @@ pytestmark = [
     pytest.mark.kernel,
     pytest.mark.timeout(2 * LIMIT_S),
 ]
-
-Command = Callable[..., Any]
 
 SUMMED_IN_ANOTHER_ORDER = 5e-6
 FORKED = (str(SUPPORT / "launcher.py"), "2")
@@ -172,11 +171,12 @@ def free_port(host: Host) -> str:
 
 
 def test_a_run_of_shards_is_the_run_of_one_process_and_goes_on(
-    repl_rl: Command, tiny_model: Path, tmp_path: Path
+    repl_rl: WatchedCommand, tiny_model: Path, tmp_path: Path
 ) -> None:
     """By accelerate's FSDP2, of which the device alone is another one here."""
     (tmp_path / "sharded.py").write_text(SHARDED)
     shutil.copy(SUPPORT / "cpu_shards.py", tmp_path)
+    repl_rl = replace(repl_rl, timeout_s=LIMIT_S)  # each rank loads the libraries anew
     words = ("train", "--model", str(tiny_model))
     with served(tiny_model, tmp_path, "127.0.0.1") as url:
         alone = repl_rl(*words, "--output", "alone", *settings(url, tmp_path))
