@@ -74,8 +74,10 @@ def settings(url: str, folder: Path, **changes: object) -> list[str]:
 
 
 @contextlib.contextmanager
-def served(model: Path, folder: Path, host: str, under: Sequence[str] = ()) -> Iterator[str]:
-    """Address of a server of the model."""
+def served(
+    model: Path, folder: Path, host: str, under: Sequence[str] = ()
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Address of a server of the model, and its process."""
     file, log = folder / "address", folder / "server.log"
     words = [*under, sys.executable, str(SUPPORT / "serve_model.py"), str(model), host, str(file)]
     with log.open("w") as said, subprocess.Popen(words, stdout=said, stderr=said) as server:
@@ -85,7 +87,7 @@ def served(model: Path, folder: Path, host: str, under: Sequence[str] = ()) -> I
                 assert server.poll() is None, log.read_text()
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
-            yield file.read_text()
+            yield file.read_text(), server
         finally:
             server.kill()
 
@@ -120,7 +122,7 @@ def test_two_hosts_make_the_run_of_one_process(tiny_model: Path, tmp_path: Path)
     weights.mkdir()
     with (
         two_hosts() as hosts,
-        served(tiny_model, tmp_path, hosts[0].address, hosts[0].inside) as url,
+        served(tiny_model, tmp_path, hosts[0].address, hosts[0].inside) as (url, _),
     ):
         words = ("train", "--model", str(tiny_model), *settings(url, weights))
         alone = start(hosts[0], [SCRIPT, *words, "--output", "alone"], tmp_path, "alone")
@@ -178,7 +180,7 @@ def test_a_run_of_shards_is_the_run_of_one_process_and_goes_on(
     shutil.copy(SUPPORT / "cpu_shards.py", tmp_path)
     repl_rl = replace(repl_rl, timeout_s=LIMIT_S)  # each rank loads the libraries anew
     words = ("train", "--model", str(tiny_model))
-    with served(tiny_model, tmp_path, "127.0.0.1") as url:
+    with served(tiny_model, tmp_path, "127.0.0.1") as (url, _):
         alone = repl_rl(*words, "--output", "alone", *settings(url, tmp_path))
         assert alone.code == 0, alone.stderr
         sharded = {"sampling__engine": "sharded:Server", "eval__every": 2}
@@ -194,3 +196,29 @@ def test_a_run_of_shards_is_the_run_of_one_process_and_goes_on(
     assert {"pytorch_model_fsdp_0", "model.safetensors", "tokenizer.json"} <= set(
         os.listdir(tmp_path / "shards" / "checkpoints" / "checkpoint-3")
     )
+
+
+def test_where_the_server_of_shards_is_gone_all_end_and_say_so(
+    repl_rl: WatchedCommand, tiny_model: Path, tmp_path: Path
+) -> None:
+    """The first rank finds nobody to send to; no other waits for it in a collective."""
+    (tmp_path / "sharded.py").write_text(SHARDED)
+    shutil.copy(SUPPORT / "cpu_shards.py", tmp_path)
+    repl_rl = replace(repl_rl, timeout_s=LIMIT_S)
+    whole = tmp_path / "run" / "checkpoints" / "checkpoint-1" / "COMPLETE"
+    with served(tiny_model, tmp_path, "127.0.0.1") as (url, server):
+
+        def end_server() -> bool:
+            if whole.exists():
+                server.kill()
+            return False
+
+        sharded = settings(url, tmp_path, sampling__engine="sharded:Server", eval__problems=0)
+        words = ("train", "--model", str(tiny_model), "--output", "run", *sharded)
+        ended = repl_rl(*words, under=FORKED, interrupt_when=end_server)
+    assert (ended.code, ended.left_behind) == (1, []), ended.stderr
+    said = sorted(row for row in ended.stderr.splitlines() if row.startswith("repl-rl: "))
+    assert len(said) == 2, ended.stderr
+    assert said[0].startswith(f"repl-rl: {url} does not ")
+    assert "checkpoints/checkpoint-" in said[0]
+    assert said[1].startswith("repl-rl: rank 1: another process of this run has ended, or hangs")

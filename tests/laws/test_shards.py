@@ -29,6 +29,8 @@ from repl_rl.models.loading import load_model, logprobs, num_parameters, read_fi
 from repl_rl.models.precision import Precision
 from repl_rl.models.weights import named_weights
 from repl_rl.records import OutcomeKind, Scored, Trajectory
+from repl_rl.rollout.plan import make_plan
+from repl_rl.training.warmstart import estimate_warm
 from repl_rl.update.grpo import check_shards_of
 from repl_rl.update.ranks import ALONE, Ranks, check_shards
 from repl_rl.update.trainer import MovedWeights
@@ -297,6 +299,13 @@ def test_shards_that_cannot_be_are_refused_with_what_they_take(
 def test_deepspeed_is_refused_whatever_samples() -> None:
     with pytest.raises(ConfigError, match=r"^DeepSpeed shards the weights, .* launch without it"):
         checked({"ACCELERATE_USE_DEEPSPEED": "true"})
+
+
+def test_a_warm_start_takes_no_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy that engines sample from in its process; one rank would leave it on the host."""
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(ConfigError, match=r"^FSDP shards the weights, .* launch without it"):
+        estimate_warm(make_plan(Config(model="m")), "m", say=print)
 
 
 @pytest.mark.parametrize("is_sharding", [True, False])
