@@ -19,6 +19,8 @@ from functools import partial
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
+from repl_rl.errors import ConfigError
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Start = Callable[[Iterable[Item]], None]
@@ -26,7 +28,15 @@ Start = Callable[[Iterable[Item]], None]
 
 def num_processes(environment: Mapping[str, str] = os.environ) -> int:
     """Return how many processes a launcher such as torchrun has started; 1 without one."""
-    return int(environment.get("WORLD_SIZE", "1"))
+    return max(1, launcher_number("WORLD_SIZE", 1, environment))
+
+
+def launcher_number(name: str, default: int, environment: Mapping[str, str]) -> int:
+    """Return a variable that a launcher sets; ConfigError where it is no number."""
+    text = environment.get(name, str(default))
+    if not text.isdecimal():
+        raise ConfigError(f"{name} = {text!r} in the environment; a launcher sets it to a number")
+    return int(text)
 
 
 async def run_all(

@@ -8,6 +8,7 @@ module of a command is imported when it is called.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import re
@@ -160,7 +161,9 @@ def _with_nearest(error: click.ClickException, name: str) -> click.ClickExceptio
 
 def _fail(message: str, code: int) -> None:
     """Print the message and exit; of several interrupted processes only the first one prints it."""
-    rank = launched().rank
+    rank = 0
+    with contextlib.suppress(ConfigError):  # it may be what is wrong
+        rank = launched().rank
     if not (rank and received_signals):
         click.echo(f"repl-rl: {f'rank {rank}: ' if rank else ''}{message}", err=True)
     sys.exit(code)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     help="Go on with a run where its newest checkpoint ends [the newest in runs/].",
 )
 @click.option("--merge", is_flag=True, help="Write checkpoints/merged, too: see repl-rl merge.")
-@click.option("--dry-run", is_flag=True, help="Print config and memory and stop.")
+@click.option("--dry-run", is_flag=True, help="Print config, world and memory and stop.")
 def train(
     output: Path | None, resume: Path | None, merge: bool, dry_run: bool, **options: Any
 ) -> None:
@@ -157,8 +157,18 @@ def _train(plan: Plan, path: Path, code: list[str], *, resume: bool, merge: bool
 
 def _estimate(plan: Plan, policy: str, say: Callable[[str], None]) -> None:
     from repl_rl.training.runtime import estimate  # torch
+    from repl_rl.training.train import check_world
 
-    estimate(plan, policy, say=say, is_training=True)
+    ranks = launched()
+    if not ranks.is_first:
+        return
+    try:
+        for row in check_world(plan, ranks):
+            say(row)
+    except ConfigError as error:
+        say(f"world: {error}")
+    else:
+        estimate(plan, policy, say=say, is_training=True, ranks=ranks)
 
 
 def _solved(report: Report) -> str:

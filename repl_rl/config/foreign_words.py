@@ -100,8 +100,11 @@ _WORDS: Mapping[str, str] = {
         "ignore_data_skip data_seed"
     ),
     "use seed": "seed",
-    "each process that a launcher starts holds the whole model; start it with torchrun": (
-        "deepspeed fsdp fsdp_config parallelism_config; ddp_backend num_gpus"
+    "the launcher says it, by an accelerate config: see docs/scale.md": (
+        "fsdp fsdp_config; fsdp_version num_processes"
+    ),
+    "a process holds the whole model, or a shard of it by FSDP2; start it with torchrun": (
+        "deepspeed parallelism_config; ddp_backend num_gpus"
     ),
     "the model is loaded before TRL gets it, with settings of its own": (
         "model_init_kwargs trust_remote_code"

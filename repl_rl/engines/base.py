@@ -285,6 +285,11 @@ class EngineKind:
     needs_one_process: bool = False
     """It keeps torch's groups of processes to itself."""
 
+    @property
+    def samples_elsewhere(self) -> bool:
+        """True where it asks neither for the trainer's model nor for all of its process."""
+        return not (self.shares_weights or self.needs_one_process)
+
     def check_ranks(self) -> None:
         """ConfigError where it cannot be one of several, each in a process that trains."""
         if self.needs_one_process:
@@ -312,6 +317,9 @@ class EngineKind:
 
     def check(self, config: Config) -> None:
         """ConfigError for what it cannot do, as far as that is known without a model."""
+
+    def reach(self, config: Config) -> None:
+        """ConfigError for what it takes of other machines, before weights are read."""
 
     def prepare(self) -> None:
         """Do what precedes the import of torch; ConfigError if the engine is not installed."""

@@ -133,10 +133,12 @@ def measure(
     is_training: bool,
     recomputes: bool = False,
     device: str = "cpu",
+    num_shards: int | None = None,
 ) -> Memory:
     """Memory of a run whose trajectories have `row_tokens`, prompts included.
 
-    With `recomputes` an update keeps no activations but those between layers.
+    With `recomputes` an update keeps no activations but those between layers. With `num_shards`
+    each of so many ranks holds a part of the weights, the gradients and the optimiser's state.
 
     `benchmarks/memory.py` holds it to what updates take.
     """
@@ -166,6 +168,10 @@ def measure(
     if not is_training:
         return Memory(weights=weights, keys=keys)
     num_rows, part_rows = _micro_batch(settings.grpo, files)
+    shards, for_forward = num_shards or 1, 0
+    weights, trained = -(-weights // shards), -(-trained // shards)
+    if num_shards is not None:
+        for_forward = _gathered(files, types, is_reference_whole=num_copies == 2)
     # Autograd sums the gradients of several parts before it adds them to those of other
     # micro-batches, so both are there.
     num_all = settings.grpo.problems_per_step * settings.grpo.group_size
@@ -176,8 +182,8 @@ def measure(
         gradients=gradients,
         optimiser=_moments(
             str(settings.trl.get("optim", "")),
-            num=num_trained,
-            num_embedded=num_embedded,
+            num=num_trained // shards,
+            num_embedded=num_embedded // shards,
             itemsize=itemsize,
         ),
         activations=_activations(
@@ -189,10 +195,23 @@ def measure(
             row_tokens=row_tokens,
             gradients=gradients,
             is_whole=adapter is None,
-        ),
+            is_sharded=num_shards is not None,
+        )
+        + for_forward,
         keys=keys,
         overlaps=settings.grpo.staleness > 0,
     )
+
+
+def _gathered(files: ModelFiles, types: Precision, *, is_reference_whole: bool) -> int:
+    """Bytes of what a forward of shards gathers: the embeddings, a layer and the one after it.
+
+    TRL shards a reference as one piece.
+    """
+    num, num_embedded = num_parameters(files.config), num_embeddings(files.config)
+    a_layer = (num - num_embedded) // files.config.get_text_config().num_hidden_layers
+    num_gathered = num_embedded + 2 * a_layer + num * is_reference_whole
+    return int(num_gathered * types.update.itemsize)
 
 
 def _micro_batch(grpo: GRPOConfig, files: ModelFiles) -> tuple[int, int]:
@@ -211,6 +230,7 @@ def _activations(
     row_tokens: int,
     gradients: int,
     is_whole: bool,
+    is_sharded: bool,
 ) -> int:
     """Bytes that a backward holds at its peak beside `gradients`; `is_whole`: every weight has one.
 
@@ -232,7 +252,7 @@ def _activations(
     if is_whole:
         # The head's gradient is summed in float32 beside the one that is there.
         table = 4 * model.vocab_size * model.hidden_size
-        if size < types.weights.itemsize:
+        if size < types.weights.itemsize and not is_sharded:
             # Autocast keeps a copy of each matrix until the backward is over.
             copies = size * (num_parameters(files.config) - num_embeddings(files.config))
     return int(saved + again + num_tiles * tile + table + copies)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
@@ -19,7 +20,11 @@ from repl_rl.errors import EngineError
 
 
 class PolicyLoader:
-    """vLLM adds the method to its own worker; `self` is that worker."""
+    """vLLM adds the methods to its own worker; `self` is that worker."""
+
+    def sees_policy(self: Any, path: str) -> dict[str, str | None]:
+        """Look for a file where weights will be; `error` says that it is not there."""
+        return {"error": None if Path(path).is_file() else "it is not there"}
 
     def load_policy(self: Any, path: str) -> dict[str, str | None]:
         """Load all weights from a safetensors file; `error` says what went wrong.

@@ -117,14 +117,19 @@ class LoadedModel(ModelFiles):
     spare_bytes: int = 0
     """Bytes of the device that an update does without; 0 where nobody has made an estimate."""
 
-    def save(self, folder: Path, *, is_merged: bool = False) -> None:
+    def save(
+        self, folder: Path, *, is_merged: bool = False, state: dict[str, torch.Tensor] | None = None
+    ) -> None:
         """Write model and tokenizer, whole or not at all; what was there is replaced.
 
-        `is_merged`: an adapter is added to its base, else it is saved alone. Raises StorageError
-        where the disk refuses.
+        `is_merged`: an adapter is added to its base, else it is saved alone. `state`: its weights,
+        where it is sharded. Raises StorageError where the disk refuses.
         """
         with written_aside(folder) as aside:
-            save_merged(self.model, aside) if is_merged else self.model.save_pretrained(aside)
+            if is_merged:
+                save_merged(self.model, aside)
+            else:
+                self.model.save_pretrained(aside, state_dict=state)
             self.tokenizer.save_pretrained(aside)
 
 
@@ -238,8 +243,12 @@ def load_weights(
     recomputes: bool = False,
     micro_batch_size: int = USUAL_MICRO_BATCH,
     spare_bytes: int = 0,
+    is_to_be_sharded: bool = False,
 ) -> LoadedModel:
-    """The model itself; ConfigError if its weights are not there, or are another model's."""
+    """The model itself; ConfigError if its weights are not there, or are another model's.
+
+    One that is to be sharded stays in the memory of the host, as the device may not hold it.
+    """
     if device.type == "cpu":
         keep_freed_memory()
     with _refused(files.name):
@@ -252,7 +261,8 @@ def load_weights(
             f"the tokenizer of {files.name!r} has {num_ids} entries, its model embeds "
             f"{model.get_input_embeddings().num_embeddings}; they do not belong together"
         )
-    facts, model = {**vars(files), "config": model.config}, model.to(device)
+    facts = {**vars(files), "config": model.config}
+    model = model if is_to_be_sharded else model.to(device)
     if files.adapter is not None:
         from repl_rl.models.lora import attach
 

@@ -1,9 +1,10 @@
 """Weights that leave the trainer, under the names of their checkpoint, adapters merged.
 
-    model -> (name, tensor), ... -> a server's file, an engine in this process, a merged model
+    model -> (name, tensor), ... -> a server's file, an engine in this process, a saved model
 
-The one place that walks parameters for somebody else. Knows tensors and peft's layers. Does not
-know who takes them.
+Where each rank holds a shard of every tensor, all ranks walk all of them: gathering one is a
+collective. The one place that walks parameters for somebody else. Knows tensors, peft's layers and
+FSDP2. Does not know who takes them.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 
 _BASE = ".base_layer."
 """Name under which peft puts the layer that it wraps."""
+_WRAPPERS = ("_checkpoint_wrapped_module.", "_orig_mod.", "_fsdp_wrapped_module.")
+"""Parts of names that recomputation, compilation and sharding put in."""
 
 
 def is_adapted(model: Any) -> bool:  # Any: a PreTrainedModel, or peft's wrapper of one
@@ -29,15 +34,64 @@ def inner_model(model: Any) -> Any:  # Any: a PreTrainedModel, or peft's wrapper
     return model.get_base_model() if is_adapted(model) else model
 
 
+def is_sharded(model: torch.nn.Module) -> bool:
+    """Return whether each rank holds a part of the weights, so that a forward takes all ranks.
+
+    By its modules: weights are whole for a while after a forward without a backward.
+    """
+    return any(isinstance(one, FSDPModule) for one in model.modules())
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with the parts that other ranks hold: a collective. A whole one is itself."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def plain_name(name: str) -> str:
+    """The name of a weight in a checkpoint, where nothing is wrapped.
+
+    >>> plain_name("model.layers.0._checkpoint_wrapped_module.mlp.up_proj.weight")
+    'model.layers.0.mlp.up_proj.weight'
+    """
+    for wrapper in _WRAPPERS:
+        name = name.replace(wrapper, "")
+    return name
+
+
+def gathered(
+    weights: Iterable[tuple[str, torch.Tensor]], *, is_kept: bool
+) -> list[tuple[str, torch.Tensor]]:
+    """All weights in the memory of the host, before anybody is given one; none unless `is_kept`.
+
+    So no rank waits in a collective for one that is waiting for a server.
+    """
+    return [(name, one.detach().cpu()) for name, one in weights if is_kept]
+
+
+def whole_state(model: Any, *, is_kept: bool) -> dict[str, torch.Tensor] | None:
+    """Weights that `save_pretrained` is to write of a sharded model; None of a whole one.
+
+    All ranks call it, and those that keep it get it. Of an adapted model that is the adapter.
+    """
+    if not is_sharded(model):
+        return None
+    stored = model.state_dict().keys()
+    buffers = [pair for pair in model.named_buffers() if pair[0] in stored]
+    of_adapter = is_adapted(model)
+    own = (pair for pair in model.named_parameters() if pair[1].requires_grad or not of_adapter)
+    tensors = ((plain_name(name), whole(one)) for name, one in [*own, *buffers])
+    return dict(gathered(tensors, is_kept=is_kept))
+
+
 def named_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Names and tensors in the model's own order, an adapter added to what it is for.
 
     The model stays as it is, bit by bit: sums are new tensors, made when they are asked for. Added
-    and taken away in place, bfloat16 weights would drift. Without an adapter these are
+    and taken away in place, bfloat16 weights would drift. Without an adapter and whole these are
     `model.named_parameters()`.
     """
     if not is_adapted(model):
-        yield from model.named_parameters()
+        yield from ((plain_name(name), whole(one)) for name, one in model.named_parameters())
         return
     from repl_rl.models.lora import tuned_layers
 
@@ -50,10 +104,11 @@ def named_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
             continue
         layer, _, leaf = name.rpartition(_BASE)
         if layer not in layers:
-            yield name, parameter
+            yield plain_name(name), whole(parameter)
         else:
-            merged = _merged(layers[layer], parameter) if leaf == "weight" else parameter
-            yield f"{layer}.{leaf}", merged
+            weight = whole(parameter)
+            merged = _merged(layers[layer], weight) if leaf == "weight" else weight
+            yield plain_name(f"{layer}.{leaf}"), merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +138,15 @@ def leaving_weights(model: Any) -> Iterable[tuple[str, torch.Tensor]]:
 
 @torch.no_grad()
 def _merged(layer: Any, weight: torch.Tensor) -> torch.Tensor:
-    """A copy of the weight of a LoraLayer with its active adapters, added in float32."""
+    """A copy of the weight of a LoraLayer with its active adapters, added in float32.
+
+    From whole matrices: peft would multiply those that a rank holds.
+    """
     total = weight.float()
     for adapter in layer.active_adapters:
-        total = total + layer.get_delta_weight(adapter).float()
+        down, up = (whole(one[adapter].weight).float() for one in (layer.lora_A, layer.lora_B))
+        added = up @ down * layer.scaling[adapter]
+        total = total + (added.T if layer.fan_in_fan_out else added)
     return total.to(weight.dtype)
 
 

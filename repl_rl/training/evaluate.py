@@ -198,7 +198,9 @@ class HeldOut:
     rates: dict[int, float] = field(default_factory=dict)
     """Rates on record, by their steps."""
     keep_best: Callable[[], None] | None = None
-    """Called after each measurement that beats all earlier ones, the weights of the start apart."""
+    """Called after each measurement that beats all earlier ones, the weights of the start apart.
+
+    By all ranks."""
 
     def measure(self, step: int) -> Report | None:
         """The solve rate after so many updates, one trajectory for each problem.
@@ -228,19 +230,21 @@ class HeldOut:
         )
         scored = self.runtime.ranks.gather_first(sampled or [])
         self.runtime.interrupts.release()
-        if self.sink is None:
-            return None
-        self.sink.folder.append_trajectories(name, scored)
-        warn_of_ungraded(scored, self.progress)
-        measured = self._report(scored)
-        self._record(self.sink, step, measured, seconds=time.monotonic() - started)
+        measured, is_best = None, False
+        if self.sink is not None:
+            self.sink.folder.append_trajectories(name, scored)
+            warn_of_ungraded(scored, self.progress)
+            measured = self._report(scored)
+            earlier = [rate for at, rate in self.rates.items() if at > 0]
+            is_best = step > 0 and measured.rate > max(earlier, default=-1.0)
+        # Before the row: once that is there, the measurement is not made again.
+        if self.keep_best is not None and self.runtime.ranks.any(is_best):
+            self.keep_best()
+        if self.sink is not None and measured is not None:
+            self._record(self.sink, step, measured, seconds=time.monotonic() - started)
         return measured
 
     def _record(self, sink: Sink, step: int, measured: Report, *, seconds: float) -> None:
-        """The weights are kept first: once the row is there, the measurement is not made again."""
-        earlier = [rate for at, rate in self.rates.items() if at > 0]
-        if self.keep_best is not None and step > 0 and measured.rate > max(earlier, default=-1.0):
-            self.keep_best()
         self.rates[step] = measured.rate
         sink.write(
             step,

@@ -33,6 +33,7 @@ from repl_rl.engines.base import (
     SampledLine,
     SelfDescribing,
     SharedEngine,
+    Weights,
     answered_within,
 )
 from repl_rl.engines.hf import HF
@@ -48,7 +49,7 @@ from repl_rl.errors import ConfigError, DivergedError, EngineError
 from repl_rl.models import loading
 from repl_rl.models.policy import check_trainable
 from repl_rl.models.precision import Precision, keys_in, precision, warning
-from repl_rl.models.weights import leaving_weights
+from repl_rl.models.weights import gathered, is_sharded, leaving_weights, named_weights
 from repl_rl.progress import SILENT, Progress
 from repl_rl.records import Attempt, Origin, Scored
 from repl_rl.rollout.env import Env
@@ -59,7 +60,7 @@ from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.sink import Sink
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.encoding import Encoding, prompt_ids
-from repl_rl.update.ranks import ALONE, Ranks
+from repl_rl.update.ranks import ALONE, Ranks, is_sharding
 
 _SAMPLED_TOKENS = 8
 """Most tokens of a line that is sampled to check them."""
@@ -128,6 +129,9 @@ T = TypeVar("T")
 _PROMPT_TOKENS = 64
 """Leading tokens of a prompt that an engine's weights are checked with."""
 
+Score = Callable[[Sequence[int], int], list[float]]
+"""(ids, start) -> log-probabilities of `ids[start:]`, nats: see `loading.logprobs`."""
+
 _CLOSE_S = 60.0
 """The most that an engine may take to close."""
 
@@ -180,10 +184,9 @@ class Runtime:
 
     def surprises(self, scored: Scored) -> dict[int, float]:
         """Nats a token of the answer to each line that has one, by its index, to the model."""
-        row, temperature = scored.trajectory, self.plan.sampling.temperature
+        row = scored.trajectory
         ids, start = [*row.prompt_ids, *row.completion_ids], len(row.prompt_ids)
-        scores = loading.logprobs(self.loaded, ids, start, temperature=temperature)
-        return self.answers.surprises(scored, scores)
+        return self.answers.surprises(scored, self._score(ids, start))
 
     def sampling_by(self, sampler: TrajectorySampler) -> Runtime:
         """Return the runtime with another sampler, for attempts that no engine makes."""
@@ -208,8 +211,9 @@ class Runtime:
         """Give the engine the weights, and probe it.
 
         Of ranks that share servers, the first one gives the weights to them and checks for all.
+        Where weights are sharded all ranks gather them before that, and forward what it asks for.
         """
-        sampling, ranks = self.plan.sampling, self.ranks
+        ranks, model, sampling, gap = self.ranks, self.loaded.model, self.plan.sampling, 0.0
         make = partial(
             sync,
             self.engine,
@@ -222,13 +226,25 @@ class Runtime:
         engine: Engine = self.engine
         while isinstance(engine, EngineWrapper):
             engine = engine.engine
-        if not (ranks.are_several and isinstance(engine, SharedEngine)):
-            return self._run(make())
-        gap = self._run(make()) if ranks.is_first else 0.0
-        label, gap = ranks.from_first((engine.label, gap))
+        shared = engine if ranks.are_several and isinstance(engine, SharedEngine) else None
+        sends = shared is None or ranks.is_first
+        if is_sharded(model):
+            weights = gathered(named_weights(model), is_kept=sends)
+            for rank in range(1 if shared is not None else ranks.world):
+                with scored_by_all(self._score, ranks, leader=rank) as score:
+                    if rank == ranks.rank:
+                        gap = self._run(make(weights=weights, score=score))
+        elif sends:
+            gap = self._run(make())
+        if shared is None:
+            return gap
+        label, gap = ranks.from_first((shared.label, gap))
         if not ranks.is_first:
-            self._run(engine.adopt(label, version=version))
+            self._run(shared.adopt(label, version=version))
         return gap
+
+    def _score(self, ids: Sequence[int], start: int) -> list[float]:
+        return loading.logprobs(self.loaded, ids, start, temperature=self.plan.sampling.temperature)
 
     def _run(self, main: Coroutine[Any, Any, T]) -> T:
         with shortage_explained("the rollouts", remedy=LESS_TO_SAMPLE):
@@ -333,6 +349,27 @@ def _opened(
             loop.run(stack.aclose())
 
 
+@contextlib.contextmanager
+def scored_by_all(score: Score, ranks: Ranks, *, leader: int) -> Iterator[Score]:
+    """Let all ranks forward what the leader scores within the block: as often, and the same.
+
+    A forward of a sharded model gathers its layers, and hangs unless all ranks make it. The
+    others enter the block when the leader has left it.
+    """
+    end: tuple[Sequence[int], int] | None = None
+
+    def led(ids: Sequence[int], start: int) -> list[float]:
+        ranks.from_rank(leader, (ids, start))
+        return score(ids, start)
+
+    if ranks.rank != leader:
+        while (asked := ranks.from_rank(leader, end)) is not None:
+            score(*asked)
+    yield led
+    if ranks.rank == leader:
+        ranks.from_rank(leader, end)
+
+
 async def sync(
     engine: Engine,
     loaded: loading.LoadedModel,
@@ -341,27 +378,28 @@ async def sync(
     version: int,
     temperature: float,
     timeout_s: float = 600.0,
+    weights: Weights | None = None,
+    score: Score | None = None,
 ) -> float:
     """Give `engine` the model's weights, and check that it samples from them.
 
-    Returns the root mean square of the difference between the log-probabilities of a few tokens
-    after `prompt`, as the engine gave them and as the model has them, nats. Raises EngineError if
-    it is too large: engines have been seen to keep an old output layer, or old keys and values. A
-    small update that is lost shows only after some more. Raises DivergedError for weights that are
-    no longer finite.
+    `weights` and `score` stand for the model where it is sharded. Returns the root mean square of
+    the difference between the log-probabilities of a few tokens after `prompt`, as the engine gave
+    them and as the model has them, nats. Raises EngineError if it is too large: engines have been
+    seen to keep an old output layer, or old keys and values. A small update that is lost shows only
+    after some more. Raises DivergedError for weights that are no longer finite.
     Raises EngineError as well if it takes more than `timeout_s` for the weights, or for a line.
     """
     async with answered_within(timeout_s, f"the weights of step {version}"):
-        await engine.sync(leaving_weights(loaded.model), version=version)
+        await engine.sync(weights or leaving_weights(loaded.model), version=version)
+    score = score or partial(loading.logprobs, loaded, temperature=temperature)
     limit = _EXACT_GAP if loaded.precision.is_exact else _HALF_GAP
     squares: list[float] = []
     for probe in range(_NUM_PROBES):
         seed = derive_seed("probe", version, probe)
         async with answered_within(timeout_s, "a line"):
             line = await engine.line(prompt, max_tokens=_SAMPLED_TOKENS, seed=seed)
-        scored = loading.logprobs(
-            loaded, [*prompt, *line.ids], len(prompt), temperature=temperature
-        )
+        scored = score([*prompt, *line.ids], len(prompt))
         if not all(map(math.isfinite, scored)):
             raise DivergedError(
                 f"training diverged at step {version}: log-probabilities are not finite; lower "
@@ -416,7 +454,13 @@ def load_policy(
 
     Raises ConfigError, before weights are read, for what cannot fit, and as `open_runtime`.
     """
-    return estimate(plan, policy, say=say, is_training=is_training, ranks=ranks)()
+
+    def agree(recomputes: bool, num_rows: int) -> tuple[bool, int]:
+        """Return what fits all: they forward equally often, and one may have less memory."""
+        every = ranks.gather([(recomputes, num_rows)])
+        return any(one for one, _ in every), min(number for _, number in every)
+
+    return estimate(plan, policy, say=say, is_training=is_training, ranks=ranks, agree=agree)()
 
 
 def estimate(
@@ -426,10 +470,15 @@ def estimate(
     say: Callable[[str], None],
     is_training: bool = False,
     ranks: Ranks = ALONE,
+    agree: Callable[[bool, int], tuple[bool, int]] = lambda recomputes, num_rows: (
+        recomputes,
+        num_rows,
+    ),
 ) -> Callable[[], loading.LoadedModel]:
     """Report the memory that `load_policy` would take. Returns what then reads the weights.
 
-    Raises ConfigError as it does.
+    `agree` makes of recomputation and micro-batch, as they suit this rank, those of all ranks.
+    Raises ConfigError as `load_policy` does.
     """
     grpo = plan.grpo
     local_rank = ranks.local_rank if ranks.are_several else None
@@ -441,6 +490,7 @@ def estimate(
         check_trainable(files.forbidden_ids, files.config)
         files = loading.to_train(files, plan.lora)
     _, row_tokens, _ = _lengths(plan, files)
+    num_shards = ranks.world if is_training and is_sharding() else None
 
     def taken(recomputes: bool, num_rows: int = grpo.most_rows) -> Memory:
         return measure(
@@ -452,6 +502,7 @@ def estimate(
             is_training=is_training,
             recomputes=recomputes,
             device=device.type,
+            num_shards=num_shards,
         )
 
     free = loading.free_bytes(device)
@@ -460,6 +511,7 @@ def estimate(
     if is_training and grpo.micro_batch_size == "auto" and device.type == "cuda":
         size = grpo.problems_per_step * grpo.group_size // ranks.world
         num_rows = rows_at_once(plan, size, taken=partial(taken, recomputes), free=free)
+    recomputes, num_rows = agree(recomputes, num_rows)
     memory = taken(recomputes, num_rows)
     memory.check(free)
     say(f"device: {loading.about_device(device, visible=os.environ.get('CUDA_VISIBLE_DEVICES'))}")
@@ -483,6 +535,7 @@ def estimate(
         recomputes=recomputes,
         micro_batch_size=num_rows,
         spare_bytes=memory.spare(free),
+        is_to_be_sharded=num_shards is not None,
     )
 
 

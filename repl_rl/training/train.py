@@ -27,9 +27,9 @@ from repl_rl.base.plugins import resolve_model
 from repl_rl.config.sections import ReportConfig
 from repl_rl.engines.memory import shortage_explained
 from repl_rl.errors import ConfigError, ReplRLError, StorageError
-from repl_rl.models.loading import load_model, pick_device, why_no_pickle
+from repl_rl.models.loading import LoadedModel, load_model, pick_device, why_no_pickle
 from repl_rl.models.precision import Precision, precision
-from repl_rl.models.weights import is_adapted
+from repl_rl.models.weights import is_adapted, whole_state
 from repl_rl.progress import SILENT, Progress
 from repl_rl.records import Attempt, Origin
 from repl_rl.rollout.plan import Plan
@@ -51,9 +51,23 @@ from repl_rl.training.publish import MERGED, push, write_card
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.solved_prefixes import open_prefixes
 from repl_rl.transcript.format import setup_sources
-from repl_rl.update.grpo import last_step_kept
-from repl_rl.update.ranks import Ranks, launched, peers_named, refuse_shards, without_launcher
-from repl_rl.update.trainer import check_groups, check_trl_options, checkpoint_every, make_trainer
+from repl_rl.update.grpo import check_shards_of, last_step_kept
+from repl_rl.update.ranks import (
+    Ranks,
+    check_seen,
+    check_shards,
+    is_sharding,
+    launched,
+    peers_named,
+    without_launcher,
+)
+from repl_rl.update.trainer import (
+    check_groups,
+    check_trl_options,
+    checkpoint_every,
+    make_trainer,
+    rows_per_rank,
+)
 from repl_sandbox.types import Isolation
 from repl_sandbox.walls.isolation import Level
 
@@ -152,11 +166,8 @@ def train(
     plan.require_policy()
     if merge:
         plan.require_adapter()
-    refuse_shards()
-    if ranks.are_several:
-        plan.engine.check_ranks()
-    check_groups(plan.credit, num_ranks=ranks.world)
-    # Here, as both may refuse and a starter takes minutes.
+    check_world(plan, ranks)
+    # Here, as it may refuse and a starter takes minutes.
     device = pick_device(plan.sampling.device).type
     types = precision(plan, plan.engine, device=device)
     problems = steps.ProblemSequence(plan.task, seed=plan.seed)  # raises where there are none
@@ -164,8 +175,13 @@ def train(
     run = begun(path) if resume else None
     if run is None:
         check_output(path)
+    elif run.checkpoint is not None:
+        check_shards_of(run.checkpoint, is_sharding=is_sharding())
+    if ranks.is_first:
+        plan.engine.reach(plan.config)
     with ranks.joined(device=device, timeout_s=_patience_s(plan)):
         check_trl_options(plan, precision=types, device=device, ranks=ranks)
+        check_seen(path, ranks)
         reports = _run(
             plan,
             ranks.from_first(path),
@@ -179,6 +195,29 @@ def train(
     if ranks.is_first:
         end(path, plan.report, progress, is_merged=merge)
     return reports
+
+
+def check_world(plan: Plan, ranks: Ranks) -> list[str]:
+    """Rows about the processes and servers of a run, and the folders that they must share.
+
+    ConfigError where they could not train the plan together.
+    """
+    if ranks.are_several:
+        plan.engine.check_ranks()
+    check_groups(plan.credit, num_ranks=ranks.world)
+    device = pick_device(plan.sampling.device).type
+    check_shards(plan, plan.engine, device=device, trains_adapter=plan.lora.rank > 0)
+    size = rows_per_rank(plan.grpo, num_ranks=ranks.world)
+    part = f"1/{ranks.world} of" if is_sharding() else "all"
+    rows = [f"world: {ranks}, each with {size} trajectories of a step and {part} weights"]
+    folders = ["the run's folder and the model's path, by all hosts"] * (ranks.num_hosts > 1)
+    if servers := plan.sampling.servers if plan.engine.samples_elsewhere else ():
+        rows.append(f"servers: {', '.join(servers)}")
+        folder = plan.sampling.weights_dir or "the first rank's folder of temporary files"
+        folders.append(f"{folder} (sampling.weights_dir), by the first rank and the servers")
+    if folders:
+        rows.append(f"shared folders: {'; '.join(folders)}")
+    return rows if ranks.are_several or servers else []
 
 
 def _patience_s(plan: Plan) -> float:
@@ -219,18 +258,17 @@ def _run(
         progress.say(f"trains: {what}, learning rate {plan.grpo.learning_rate:g}")
         say_runtime(runtime, progress)
         reached = 0 if run is None else run.step
-        sink = keep_best = None
+        sink = best = final = None
         if folder is not None:
             sink = stack.enter_context(runtime.sink(folder, progress, step=reached))
-            if plan.eval.every:
-                keep_best = partial(loaded.save, folder.best_checkpoint)
+            best, final = folder.best_checkpoint, folder.final_checkpoint
         held_out = evaluate.HeldOut(
             attempts=attempts,
             runtime=runtime,
             progress=progress,
             sink=sink,
             rates=ranks.from_first(evaluated_steps(path) if ranks.is_first else {}),
-            keep_best=keep_best,
+            keep_best=partial(_save, loaded, best) if plan.eval.every else None,
         )
         # With what was left to this machine.
         grpo = replace(
@@ -251,12 +289,18 @@ def _run(
         before = held_out.measure(0)
         progress.say(f"held-out before: {before or evaluate.NOT_MEASURED}")
         _update(training, path, None if run is None else run.checkpoint)
-        if folder is not None:
-            loaded.save(folder.final_checkpoint)
+        _save(loaded, final)
         runtime.sync(plan.grpo.steps)
         after = held_out.measure(plan.grpo.steps) if plan.grpo.steps else before
         progress.say(f"held-out after:  {after or evaluate.NOT_MEASURED}")
     return before, after
+
+
+def _save(loaded: LoadedModel, folder: Path | None) -> None:
+    """Write the weights to the folder that the first rank gives; the others gather with it."""
+    state = whole_state(loaded.model, is_kept=folder is not None)
+    if folder is not None:
+        loaded.save(folder, state=state)
 
 
 def _policy(

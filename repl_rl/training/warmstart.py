@@ -33,6 +33,7 @@ from repl_rl.training.lessons import Gathering, Lessons, name_held_out
 from repl_rl.training.runtime import Runtime, estimate, open_runtime
 from repl_rl.training.sources import Sources, check_sources
 from repl_rl.training.train import end, say_runtime
+from repl_rl.update.ranks import refuse_shards
 from repl_rl.update.sft import Reported, adamw, example_of, fit
 from repl_rl.update.trainer import largest_divisor
 
@@ -92,6 +93,7 @@ def estimate_warm(
     plan: Plan, policy: str, *, say: Callable[[str], None]
 ) -> Callable[[], LoadedModel]:
     """Report the memory that a warm start takes; see `runtime.estimate`."""
+    refuse_shards()
     warm, grpo = plan.warmstart, plan.grpo
     # What an update of as many rows takes: one without a reference.
     update = replace(

@@ -34,9 +34,9 @@ from repl_rl.credit.advantages import (
     weigh_lines,
 )
 from repl_rl.credit.base import Credit
-from repl_rl.errors import DivergedError, RankError, StorageError
+from repl_rl.errors import ConfigError, DivergedError, RankError, StorageError
 from repl_rl.models.policy import forbidding_bias, head_biased
-from repl_rl.models.weights import inner_model
+from repl_rl.models.weights import inner_model, whole_state
 from repl_rl.records import Scored
 from repl_rl.runs.folder import COMPLETE, numbered_checkpoints
 from repl_rl.update.forward import as_rows, as_tree, in_parts, takes_trees
@@ -84,6 +84,17 @@ def written_by_all(folder: Path, name: str, ranks: Ranks) -> Iterator[Path]:
             (aside / name).rmdir()
             (aside / COMPLETE).touch()
     ranks.barrier()
+
+
+def check_shards_of(checkpoint: Path, *, is_sharding: bool) -> None:
+    """ConfigError where one of whole weights is to go on in shards, or the other way round."""
+    if (checkpoint / _SHARDS).is_dir() == is_sharding:
+        return
+    was, other = ("whole", "in shards")[:: 1 if is_sharding else -1]
+    raise ConfigError(
+        f"the weights in {str(checkpoint)!r} are {was}, and accelerate's config would go on with "
+        f"them {other}; resume the run as it began, or begin a new one with --model {checkpoint}"
+    )
 
 
 class RandomState:
@@ -147,6 +158,9 @@ one, so it is to count by its weight; TRL counts each once."""
 DROPS_CUT = "mask_truncated_completions"
 """The option of TRL that this module does the work of."""
 
+_SHARDS = "pytorch_model_fsdp_0"
+"""Folder of a checkpoint that accelerate fills."""
+
 _REFERENCE = "reference.pt"
 """Weights of a reference that moves, in a checkpoint."""
 
@@ -160,7 +174,8 @@ class LineGRPOTrainer(GRPOTrainer):
     length_parts = 4
     """Forward passes a micro-batch is cut into, by length: more of them, less padding. With 1, rows
     stay as TRL has them, and so does what goes through the head on a CPU. A model that takes trees
-    forwards a micro-batch at once, unless this is 1."""
+    forwards a micro-batch at once, unless this is 1. It is where ranks hold shards: each forward
+    then gathers all layers, and all ranks have to make the same."""
 
     def __init__(
         self,
@@ -198,7 +213,9 @@ class LineGRPOTrainer(GRPOTrainer):
             super().__init__(rollout_func=_rollout, reward_funcs=[outcome_reward], **kwargs)
         self._bias = forbidding_bias(forbidden_ids, self._head(self.model))
         """(V,) or None: what takes the probability of ids that are never sampled."""
-        self.takes_trees = takes_trees(inner_model(self.model))
+        if self.is_fsdp_enabled:
+            self.length_parts = 1
+        self.takes_trees = self.length_parts > 1 and takes_trees(inner_model(self.model))
         """True where rows are forwarded as a tree: see `forward`."""
 
     def _head(self, model: Any) -> torch.nn.Module:
@@ -231,6 +248,11 @@ class LineGRPOTrainer(GRPOTrainer):
         folder, name = Path(str(self.args.output_dir)), f"checkpoint-{self.state.global_step}"
         with written_by_all(folder, name, self._ranks) as self._aside:
             save(model, trial)
+            # Beside the shards, for all that reads a checkpoint and does not train.
+            state = whole_state(self.model, is_kept=self._ranks.is_first)
+            if state:
+                save_whole: Any = self._save
+                save_whole(str(self._aside / name), state_dict=state)
             if (reference := self._moving_reference()) is not None and self._ranks.is_first:
                 torch.save(reference.state_dict(), self._aside / _REFERENCE)
             if self._ahead is not None:
@@ -279,7 +301,10 @@ class LineGRPOTrainer(GRPOTrainer):
     def load_weights(self, checkpoint: Path) -> None:
         """Load the weights of a checkpoint after which there is nothing left to train."""
         load: Any = self._load_from_checkpoint
-        load(str(checkpoint))
+        if self.is_fsdp_enabled:  # shards are read into shards
+            shard: Any = self._prepare_for_training
+            shard(self.args.max_steps, None, None)
+        load(str(checkpoint), self.model)
 
     def _get_output_dir(self, trial: Any) -> str:
         return str(self._aside or super()._get_output_dir(trial))

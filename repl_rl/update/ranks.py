@@ -10,18 +10,24 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TypeVar
 
-from repl_rl.base.concurrency import num_processes
+from repl_rl.base.concurrency import launcher_number, num_processes
+from repl_rl.config.sections import Settings
+from repl_rl.engines.base import EngineKind
 from repl_rl.errors import ConfigError, RankError
 
 T = TypeVar("T")
 
 _LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-_SHARDS = {"ACCELERATE_USE_FSDP": "FSDP", "ACCELERATE_USE_DEEPSPEED": "DeepSpeed"}
+_FSDP, _DEEPSPEED = "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"
+_SHARDED_ON = {"cuda"}
+"""Devices on which accelerate shards. Elsewhere it says nothing and does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +47,13 @@ class Ranks:
     local_world: int = 1
 
     def __str__(self) -> str:
-        return f"{self.world} processes"
+        hosts = f" on {self.num_hosts} hosts" if self.num_hosts > 1 else ""
+        return f"{self.world} processes{hosts}"
+
+    @property
+    def num_hosts(self) -> int:
+        """Machines, with as many processes on each."""
+        return -(-self.world // self.local_world)
 
     @property
     def is_first(self) -> bool:
@@ -81,7 +93,11 @@ class Ranks:
 
     def from_first(self, value: T) -> T:
         """Give the first rank's value to all."""
-        return self.gather([value])[0]
+        return self.from_rank(0, value)
+
+    def from_rank(self, rank: int, value: T) -> T:
+        """Give one rank's value to all."""
+        return self.gather([value])[rank]
 
     def any(self, is_so: bool) -> bool:
         """Return whether it is so for one of them."""
@@ -115,6 +131,9 @@ class Ranks:
         backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
         with peers_named():
             torch.distributed.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
+        if device != "cpu":
+            own = torch.cuda.get_device_properties(torch.cuda.current_device())
+            refuse_shared(self.gather([f"{own.name} {own.uuid}"]))
         yield
         torch.distributed.destroy_process_group()
 
@@ -125,12 +144,17 @@ ALONE = Ranks()
 def launched(environment: Mapping[str, str] = os.environ) -> Ranks:
     """Return the ranks as torchrun or accelerate set them; without them this is the only one."""
     world = num_processes(environment)
-    rank = int(environment.get("RANK", "0"))
+    rank = launcher_number("RANK", 0, environment)
+    if rank >= world:
+        raise ConfigError(
+            f"RANK = {rank} in the environment, of WORLD_SIZE = {world} processes; a launcher sets "
+            f"both, and counts ranks from 0: unset them, or start it with torchrun"
+        )
     return Ranks(
         rank=rank,
         world=world,
-        local_rank=int(environment.get("LOCAL_RANK", str(rank))),
-        local_world=int(environment.get("LOCAL_WORLD_SIZE", str(world))),
+        local_rank=launcher_number("LOCAL_RANK", rank, environment),
+        local_world=max(1, launcher_number("LOCAL_WORLD_SIZE", world, environment)),
     )
 
 
@@ -148,14 +172,96 @@ def refuse_several(command: str, environment: Mapping[str, str] = os.environ) ->
         )
 
 
+def check_seen(path: Path, ranks: Ranks) -> None:
+    """ConfigError unless all ranks see the place of `path`, into which they write together.
+
+    Else a checkpoint would lack what those on another host have written, and say nothing.
+    """
+    if not ranks.are_several:
+        return
+    home = next(folder for folder in (*path.parents, Path()) if folder.is_dir())
+    with contextlib.ExitStack() as stack:
+        if ranks.is_first:
+            made = stack.enter_context(tempfile.TemporaryDirectory(dir=home, prefix=".repl-rl-"))
+            home /= Path(made).name
+        home = ranks.from_first(home)
+        sees = ranks.gather([home.is_dir()])  # before the first one removes it
+    if unseen := [rank for rank, is_seen in enumerate(sees) if not is_seen]:
+        raise ConfigError(
+            f"rank {unseen[0]} does not see {str(home.parent)!r}, where the run's folder is to be; "
+            f"give --output a folder that all hosts share, and start all ranks in one folder"
+        )
+
+
+def refuse_shared(gpus: Sequence[str]) -> None:
+    """ConfigError where two ranks have one GPU; `gpus` are those of all, in their order."""
+    for rank, gpu in enumerate(gpus):
+        if (first := gpus.index(gpu)) < rank:
+            raise ConfigError(
+                f"ranks {first} and {rank} would train on one GPU, {gpu}; start as many processes "
+                f"on a machine as it has GPUs (--nproc-per-node), or set CUDA_VISIBLE_DEVICES"
+            )
+
+
+def is_sharding(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether the launcher's settings say that accelerate shards the weights by FSDP."""
+    return _is_on(environment, _FSDP)
+
+
 def refuse_shards(environment: Mapping[str, str] = os.environ) -> None:
     """ConfigError where accelerate is to shard the weights."""
-    for name, what in _SHARDS.items():
-        if environment.get(name, "").lower() in ("1", "true", "yes", "on"):
+    for name, what in ((_FSDP, "FSDP"), (_DEEPSPEED, "DeepSpeed")):
+        if _is_on(environment, name):
             raise ConfigError(
                 f"{what} shards the weights, and sampling needs them whole in each process; "
                 f"launch without it: each process then holds the whole model"
             )
+
+
+def check_shards(
+    settings: Settings,
+    engine: EngineKind,
+    *,
+    device: str,
+    trains_adapter: bool,
+    environment: Mapping[str, str] = os.environ,
+) -> None:
+    """ConfigError where accelerate is to shard the weights, and the run cannot be sharded."""
+    if _is_on(environment, _DEEPSPEED):
+        refuse_shards(environment)
+    if not is_sharding(environment):
+        return
+    kind = environment.get("FSDP_STATE_DICT_TYPE", "SHARDED_STATE_DICT")
+    expected = {
+        f"'vllm-server' in place of the engine {engine.name!r}, which samples here": (
+            engine.samples_elsewhere
+        ),
+        "fsdp_version: 2": environment.get("FSDP_VERSION", "1") == "2",
+        "fsdp_state_dict_type: SHARDED_STATE_DICT": kind == "SHARDED_STATE_DICT",
+        f"a GPU, as accelerate shards nothing on a {device}": device in _SHARDED_ON,
+        "fsdp_activation_checkpointing: false, beside grpo.gradient_checkpointing": not _is_on(
+            environment, "FSDP_ACTIVATION_CHECKPOINTING"
+        ),
+        "sampling.run_on = 'allow'": settings.sampling.run_on == "allow",
+        "trl.sync_ref_model = false": not settings.trl.get("sync_ref_model"),
+        "fsdp_cpu_ram_efficient_loading: false, as each rank reads its reference": (
+            not _is_on(environment, "FSDP_CPU_RAM_EFFICIENT_LOADING")
+            or settings.grpo.kl_beta == 0
+            or trains_adapter
+        ),
+        "grpo.dtype = 'mixed', as it holds float32": (
+            settings.grpo.dtype != "bfloat16" or trains_adapter
+        ),
+    }
+    if missing := [text for text, is_met in expected.items() if not is_met]:
+        raise ConfigError(
+            f"FSDP shards the weights, which asks for {missing[0]}; or launch without it: each "
+            f"process then holds the whole model"
+        )
+
+
+def _is_on(environment: Mapping[str, str], name: str) -> bool:
+    return environment.get(name, "").lower() in ("1", "true", "yes", "on")
 
 
 @contextlib.contextmanager

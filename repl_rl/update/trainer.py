@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from torch.distributed.tensor import DTensor
 from transformers import PrinterCallback, TrainerCallback
 from trl.trainer.grpo_config import GRPOConfig as TRLConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
@@ -25,11 +26,12 @@ from repl_rl.base.concurrency import derive_seed
 from repl_rl.config.sections import GRPOConfig, Settings
 from repl_rl.credit.base import Credit
 from repl_rl.errors import ConfigError
+from repl_rl.models.loading import pick_device
 from repl_rl.models.precision import Precision
 from repl_rl.records import Scored
 from repl_rl.update.grpo import DROPS_CUT, Ahead, LineGRPOTrainer
 from repl_rl.update.options import check_fields, refusals_explained, try_optimiser
-from repl_rl.update.ranks import ALONE, Ranks, launched
+from repl_rl.update.ranks import ALONE, Ranks, is_sharding, launched
 
 NUM_ENTRIES = 100_000
 """Weights that are sampled: a share of them is off by less than 0.2 %."""
@@ -38,15 +40,17 @@ NUM_ENTRIES = 100_000
 class WeightSample:
     """Fixed entries of tensors, drawn by a seed, as many of each as its size asks for.
 
-    All of them where they are fewer than are wanted. No copy of a tensor is made.
+    All of them where they are fewer than are wanted. No copy of a tensor is made. Of a sharded one
+    they are of the part that this rank holds.
     """
 
     def __init__(self, tensors: Iterable[torch.Tensor], *, size: int, seed: int) -> None:
         self._tensors = list(tensors)
         rng = torch.Generator().manual_seed(seed)
-        total = sum(tensor.numel() for tensor in self._tensors)
+        own = [_own(tensor) for tensor in self._tensors]
+        total = sum(tensor.numel() for tensor in own)
         self._entries: list[torch.Tensor] = []
-        for tensor in self._tensors:
+        for tensor in own:
             number = max(1, round(tensor.numel() * size / max(size, total)))
             if number < tensor.numel():
                 entries = torch.randint(tensor.numel(), (number,), generator=rng)
@@ -63,16 +67,25 @@ class WeightSample:
         return self._of([torch.zeros_like(t) if t.grad is None else t.grad for t in self._tensors])
 
     def _of(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        pairs = zip(tensors, self._entries, strict=True)
-        return torch.cat([one.detach().reshape(-1)[entries].float() for one, entries in pairs])
+        pairs = zip(map(_own, tensors), self._entries, strict=True)
+        return torch.cat([one.reshape(-1)[entries].float() for one, entries in pairs])
+
+
+def _own(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = tensor.detach()
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 class MovedWeights(TrainerCallback):
-    """Gives `record` at each step the share of sampled weights with a gradient that moved."""
+    """Gives `record` at each step the share of sampled weights with a gradient that moved.
 
-    def __init__(self, record: Callable[[float], None], *, seed: int) -> None:
+    Of those that all ranks have sampled, each from its own.
+    """
+
+    def __init__(self, record: Callable[[float], None], *, seed: int, ranks: Ranks = ALONE) -> None:
         self._record = record
         self._seed = seed
+        self._ranks = ranks
         self._sample: WeightSample | None = None
         self._before = torch.empty(0)
         self._has_gradient = torch.empty(0)
@@ -89,9 +102,11 @@ class MovedWeights(TrainerCallback):
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         assert self._sample is not None
         moved = (self._sample.values() != self._before)[self._has_gradient]
+        counts = self._ranks.gather([(int(moved.sum()), moved.numel())])
+        num_moved, num_sampled = map(sum, zip(*counts, strict=True))
         # A step that has nothing to learn from says nothing about rounding.
-        if moved.numel():
-            self._record(moved.float().mean().item())
+        if num_sampled:
+            self._record(num_moved / num_sampled)
 
 
 Collect = Callable[[Sequence[int], int], list[Scored]]
@@ -212,8 +227,10 @@ def make_trainer(
     part of each checkpoint. `forbidden_ids` are those that the engine does not sample.
     """
     grpo, ranks = settings.grpo, launched() if ranks is None else ranks
+    # A model that is to be sharded waits in the memory of the host.
+    device = pick_device(settings.sampling.device) if is_sharding() else model.device
     args = trainer_arguments(
-        settings, precision=precision, folder=folder, device=model.device.type, ranks=ranks
+        settings, precision=precision, folder=folder, device=device.type, ranks=ranks
     )
     trainer = LineGRPOTrainer(
         roll_out=lambda prompts, version: collect([int(one) for one in prompts], version),
@@ -232,7 +249,7 @@ def make_trainer(
     )
     drop_nothing_out(model)
     trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(MovedWeights(trainer.record_moved_share, seed=args.seed))
+    trainer.add_callback(MovedWeights(trainer.record_moved_share, seed=args.seed, ranks=ranks))
     trainer.add_callback(_Bookkeeping(trainer))
     return trainer
 

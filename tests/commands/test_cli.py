@@ -87,6 +87,30 @@ def test_a_dry_run_estimates_memory_beside_its_config(call: Call, tmp_path: Path
     assert "memory: weights 0.3, optimiser 0.1, " in call(*given, "--set", "lora.rank=4")[2]
 
 
+def test_a_dry_run_prints_the_world(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a launcher's variables: 64 trajectories of a step, 16 processes."""
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    model = str(save_tiny_model(tmp_path / "model"))
+    given = ("train", "--dry-run", "--model", model, "--set", "sampling.device=cpu")
+    servers = ("--engine", "vllm-server", "--set", "sampling.servers=['http://a:8000']")
+    _, _, err = call(*given, *servers, "--set", "sampling.weights_dir=/shared/w")
+    assert (
+        "\nworld: 16 processes on 2 hosts, each with 4 trajectories of a step and all weights\n"
+        "servers: http://a:8000\n"
+        "shared folders: the run's folder and the model's path, by all hosts; /shared/w "
+        "(sampling.weights_dir), by the first rank and the servers\n"
+        "device: cpu\nmemory: weights 0.2, "
+    ) in err
+    uneven = call(*given, "--set", "grpo.group_size=3")[2]
+    assert "world: 8 problems of 3 trajectories cannot be dealt to 16 processes" in uneven
+    assert "memory:" not in uneven
+    monkeypatch.setenv("RANK", "1")
+    assert "world:" not in call(*given)[2]
+
+
 def test_a_dry_run_says_why_it_has_no_estimate(call: Call, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     code, out, err = call("train", "--dry-run", "--model", str(tmp_path / "empty"))

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 from device import DEVICE, on_device
+from one_shard import updated
+from ranks_kit import DEADLINE_S, run_ranks
 from repl_rl.records import Scored
+from repl_rl.update.ranks import ALONE
 from repl_rl.update.token_tree import Branches, attend
+from trainer_kit import difference
+from warm_python import WarmPython
 
 if TYPE_CHECKING:
     from trainer_kit import Step
@@ -29,6 +36,23 @@ def test_an_update_is_that_of_a_cpu(step: Step, group: list[Scored], loss: str) 
     assert most > 0
     for name, gradient in here.gradients.items():
         assert (there.gradients[name].cpu() - gradient).abs().max().item() < 1e-3 * most, name
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * DEADLINE_S)
+@pytest.mark.skipif(DEVICE != "cuda", reason="tests/laws/test_shards.py does it on a CPU")
+def test_a_rank_that_holds_the_only_shard_learns_what_a_whole_model_learns(
+    group: list[Scored], model_folder: Path, tmp_path: Path, warm_python: WarmPython
+) -> None:
+    """Under accelerate's FSDP2, from the memory of the host: the weights after two steps."""
+    rows = tmp_path / "rows.pickle"
+    rows.write_bytes(pickle.dumps(group * 3))
+    words = (str(model_folder), "none", str(rows), str(tmp_path), "cuda")
+    run_ranks(1, warm_python, tmp_path, *words, script="one_shard.py")
+    there = torch.load(tmp_path / "0.pt", weights_only=False)["updated model"]
+    here = updated(str(model_folder), group * 3, tmp_path / "here", ALONE)
+    weights = {name: one.cpu() for name, one in there["weights"].items()}
+    assert difference(weights, here["weights"]) < 1e-4
 
 
 BRANCHES = [[(0, 40)], [(0, 25), (40, 73)], [(0, 25), (40, 60), (73, 74)], [(74, 90)]]

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import json
-import os
 import pickle
 import signal
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +15,7 @@ from typing import Any, get_args
 import pytest
 import torch
 
+from ranks_kit import DEADLINE_S, run_ranks
 from repl_rl.base.concurrency import Interrupts, received_signals
 from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, Loss, SamplingConfig
@@ -35,15 +33,21 @@ from repl_rl.training.runtime import BusyEngine, Runtime
 from repl_rl.training.steps import ProblemSequence, Training
 from repl_rl.training.train import train
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.update.ranks import ALONE, Ranks, launched, peers_named, without_launcher
+from repl_rl.update.ranks import (
+    ALONE,
+    Ranks,
+    check_seen,
+    launched,
+    peers_named,
+    refuse_shared,
+    without_launcher,
+)
 from repl_rl.update.trainer import rows_per_rank
 from repl_rl.viewer.show.display import Screen
 from trainer_kit import Step, Tensors, difference
-from warm_python import Forked, WarmPython
+from warm_python import WarmPython
 
-SUPPORT = Path(__file__).parents[1] / "support"
 OK, ERROR = OutcomeKind.OK_OUTPUT, OutcomeKind.NAME_ERROR
-DEADLINE_S = 300
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * DEADLINE_S)]
 STEPS = {
     "steps": 2,
@@ -107,35 +111,6 @@ def two_ranks(
     words = (str(model_folder), str(rows), str(output), json.dumps(runs))
     run_ranks(2, warm_python, output, *words)
     return [torch.load(output / f"{rank}.pt") for rank in range(2)]
-
-
-def run_ranks(num_ranks: int, python: WarmPython, folder: Path, *arguments: str) -> None:
-    """Processes of `one_rank.py` that find each other on loopback."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    shared = {
-        **python.environment,
-        "TRL_EXPERIMENTAL_SILENCE": "1",
-        "GLOO_SOCKET_IFNAME": "lo",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "WORLD_SIZE": str(num_ranks),
-    }
-
-    def start(rank: int) -> Forked:
-        with open(os.devnull) as nothing, (folder / f"{rank}.said").open("w") as said:
-            return python.start(
-                *(str(SUPPORT / "one_rank.py"), *arguments),
-                cwd=folder,
-                env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                streams=(nothing, said, said),
-            )
-
-    with contextlib.ExitStack() as stack:
-        ranks = [stack.enter_context(start(rank)) for rank in range(num_ranks)]
-        for rank, process in enumerate(ranks):
-            assert process.wait(DEADLINE_S) == 0, (folder / f"{rank}.said").read_text()
 
 
 @pytest.mark.train
@@ -236,6 +211,46 @@ def test_a_launcher_says_which_process_this_is() -> None:
     assert launched(words) == Ranks(rank=5, world=8, local_rank=1, local_world=4)
 
 
+def test_ranks_on_several_hosts_say_so() -> None:
+    assert str(Ranks(world=16, local_world=8)) == "16 processes on 2 hosts"
+    assert str(Ranks(world=4, local_world=4)) == "4 processes"
+
+
+def test_two_ranks_with_one_gpu_are_refused_by_name() -> None:
+    refuse_shared(["A 1", "A 2", "A 1 elsewhere"])
+    with pytest.raises(ConfigError, match=r"^ranks 1 and 3 would train on one GPU, A 2; start as"):
+        refuse_shared(["A 1", "A 2", "A 3", "A 2"])
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE = 'two' in the environment; a launcher sets it to a n"),
+        ({"WORLD_SIZE": "2", "RANK": "-1"}, "RANK = '-1' in the environment"),
+        ({"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": ""}, "LOCAL_WORLD_SIZE = '' in the environment"),
+        ({"RANK": "3"}, "RANK = 3 in the environment, of WORLD_SIZE = 1 processes"),
+        ({"WORLD_SIZE": "4", "RANK": "4"}, "RANK = 4 in the environment, of WORLD_SIZE = 4"),
+    ],
+)
+def test_variables_that_no_launcher_sets_are_refused(variables: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        launched(variables)
+    assert str(refused.value).startswith(said)
+
+
+def test_a_folder_that_a_rank_does_not_see_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+    """Else its part of a checkpoint would be missing, and nobody would hear of it."""
+
+    class Two(Ranks):
+        def gather(self, rows: Sequence[Any]) -> list[Any]:
+            return [*rows, False]
+
+    check_seen(tmp_path / "runs" / "a", ALONE)
+    with pytest.raises(ConfigError, match=rf"^rank 1 does not see '{tmp_path}', where the run's"):
+        check_seen(tmp_path / "runs" / "a", Two(world=2))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_process_alone_gathers_its_own() -> None:
     assert ALONE.gather([1, 2]) == ALONE.gather_first([1, 2]) == [1, 2]
     assert (ALONE.from_first("a"), ALONE.any(True), ALONE.any(False)) == ("a", True, False)
@@ -323,7 +338,7 @@ def test_of_ranks_that_share_servers_those_behind_the_first_adopt_its_weights() 
         def gather(self, rows: Sequence[Any]) -> list[Any]:
             return [("run-3", 0.25), *rows]
 
-    engine, nothing = Shared(), SimpleNamespace()
+    engine, nothing = Shared(), SimpleNamespace(model=torch.nn.Module())
     runtime: Any = SimpleNamespace(
         engine=BusyEngine(engine), ranks=Second(rank=1, world=2), loaded=nothing, _probe=[1],
         plan=SimpleNamespace(sampling=SamplingConfig()), _run=asyncio.run,

@@ -57,14 +57,16 @@ class FakeServer:
     is_paused: bool = False
     num_cut: int = 0
     """Connections that ended before their answer."""
+    host: str = "127.0.0.1"
+    context_tokens: int = 512
     _heard: dict[str, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
     _resumed: asyncio.Event = field(default_factory=asyncio.Event)
     _serving: set[asyncio.Task[Any]] = field(default_factory=set)
 
     async def __aenter__(self) -> FakeServer:
         self._resumed.set()
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self._server = await asyncio.start_server(self._serve, self.host, 0)
+        self.url = f"http://{self.host}:{self._server.sockets[0].getsockname()[1]}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -129,7 +131,10 @@ class FakeServer:
             (self._resumed.clear if self.is_paused else self._resumed.set)()
             await asyncio.sleep(0 if self.is_paused else 0.05)  # lines overtake the answer
         return 200, {
-            "data": [{"id": "base", "max_model_len": 512}, *({"id": one} for one in self.loaded)],
+            "data": [
+                {"id": "base", "max_model_len": self.context_tokens},
+                *({"id": one} for one in self.loaded),
+            ],
             "is_paused": self.is_paused,
             "weight_version": self.label,
             "world_size": 1,
@@ -189,8 +194,11 @@ def written(ids: Sequence[int], seed: int, max_tokens: int) -> list[int]:
     return [*letters, NEWLINE][:max_tokens]
 
 
-def reply(ids: Sequence[int], *, logprob: float = -1.5, **other: Any) -> Answer:
-    content = [{"token": f"token_id:{token}", "logprob": logprob} for token in ids]
+def reply(
+    ids: Sequence[int], *, logprob: float = -1.5, logprobs: Sequence[float] = (), **other: Any
+) -> Answer:
+    pairs = zip(ids, logprobs or [logprob] * len(ids), strict=True)
+    content = [{"token": f"token_id:{token}", "logprob": one} for token, one in pairs]
     choice = {"token_ids": list(ids), "logprobs": {"content": content}, "finish_reason": "stop"}
     return 200, {"choices": [{**choice, **other}]}
 

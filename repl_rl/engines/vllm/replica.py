@@ -350,9 +350,26 @@ class Replica:
             raise Unavailable(f"{self.url} does not say how many workers it has")
         return count
 
+    async def check_sees(self, path: Path) -> None:
+        """ConfigError unless it is there, and finds a file where new weights will be."""
+        try:
+            why = await self._told("sees_policy", path)
+        except Unavailable as error:
+            raise ConfigError(f"{error}; {START}") from None
+        if why is not None:
+            raise ConfigError(
+                f"the server at {self.url} does not see {str(path.parent)!r} ({why}); give "
+                f"sampling.weights_dir a folder that is the same for it and for the trainer"
+            )
+
     async def load(self, path: Path) -> None:
         """Have it load a file of whole weights, while it is paused."""
-        order = {"method": "load_policy", "kwargs": {"path": str(path)}}
+        if (why := await self._told("load_policy", path)) is not None:
+            raise EngineError(f"{self.url} did not take the weights: {why}")
+
+    async def _told(self, method: str, path: Path) -> str | None:
+        """Return what a worker says that cannot do this with a file; None where all can."""
+        order = {"method": method, "kwargs": {"path": str(path)}}
         try:
             # No limit: how long a load may take is the caller's to say.
             reply = await self._control("/collective_rpc", timeout_s=None, json=order)
@@ -365,9 +382,7 @@ class Replica:
         results = _value(reply, "results")
         workers = results if isinstance(results, list) else []
         errors = [_value(worker, "error") for worker in workers]
-        if not errors or any(errors):
-            why = next(map(_word, filter(None, errors)), "no worker")
-            raise EngineError(f"{self.url} did not take the weights: {why}")
+        return next(map(_word, filter(None, errors)), None if errors else "no worker")
 
     async def _control(
         self,

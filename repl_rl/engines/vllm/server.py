@@ -35,6 +35,7 @@ import httpx
 from repl_rl.base.concurrency import run_all
 from repl_rl.base.disk import explained
 from repl_rl.config import Config
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import (
     AdaptedWeights,
     Engine,
@@ -111,11 +112,7 @@ class VLLMServerEngine:
             "detokenize": False,
             "skip_clone": True,
         }
-        self._client = httpx.AsyncClient(
-            # Keep none open: servers close idle connections, and a request sent just then is lost.
-            limits=httpx.Limits(max_keepalive_connections=0),
-            trust_env=False,  # no proxy stands between a trainer and its servers
-        )
+        self._client = _client()
         self._replicas = [Replica(url, self._client) for url in urls]
         self._homes = _Homes()
         self._run = secrets.token_hex(4)
@@ -314,8 +311,12 @@ class VLLMServer(EngineKind):
     def about(self, config: Config) -> str:
         return ", ".join(config.sampling.servers)
 
+    def reach(self, config: Config) -> None:
+        """ConfigError for a server that is not there, or does not see where weights will be."""
+        asyncio.run(_reach(config.sampling))
+
     def open(self, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
-        weights_dir, transfers = config.sampling.weights_dir, None
+        transfers = None
         if config.sampling.weights == "nccl":
             # Three phases within what an engine may take for weights.
             limit_s = config.sampling.engine_timeout_s / 3
@@ -324,9 +325,33 @@ class VLLMServer(EngineKind):
             config.sampling.servers,
             **common_options(config, loaded, row_tokens),
             vocabulary=loaded.model.get_input_embeddings().num_embeddings,
-            weights_dir=None if weights_dir is None else Path(weights_dir),
+            weights_dir=_inside(config.sampling),
             transfers=transfers,
         )
+
+
+def _inside(sampling: SamplingConfig) -> Path | None:
+    return None if sampling.weights_dir is None else Path(sampling.weights_dir)
+
+
+def _client() -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        # Keep none open: servers close idle connections, and a request sent just then is lost.
+        limits=httpx.Limits(max_keepalive_connections=0),
+        trust_env=False,  # no proxy stands between a trainer and its servers
+    )
+
+
+async def _reach(sampling: SamplingConfig) -> None:
+    folder = _make_folder(_inside(sampling)).resolve()
+    try:
+        (folder / "seen").touch()
+        async with _client() as client:
+            replicas = [Replica(url, client) for url in sampling.servers]
+            look = partial(Replica.check_sees, path=folder / "seen")
+            await run_all(look, replicas, at_once=len(replicas))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _make_folder(inside: Path | None) -> Path:

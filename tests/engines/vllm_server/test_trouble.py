@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,10 +23,13 @@ from fake_vllm import (
     use,
     written,
 )
+from repl_rl.config import Config
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import LineEnd, SampledLine
 from repl_rl.engines.vllm import replica as vllm_replica
 from repl_rl.engines.vllm.replica import Replica
-from repl_rl.engines.vllm.server import VLLMServerEngine
+from repl_rl.engines.vllm.server import VLLMServer, VLLMServerEngine
+from repl_rl.engines.vllm_worker import PolicyLoader
 from repl_rl.errors import ConfigError, EngineError
 
 pytestmark = pytest.mark.slow
@@ -345,3 +349,48 @@ def test_settings_that_no_server_could_serve_are_refused(
             row_tokens=400,
             **settings,
         )
+
+
+# Before weights are read
+
+
+def reached(tmp_path: Path, **trouble: Any) -> None:
+    """What `VLLMServer.reach` says of a server with this trouble."""
+
+    async def inside() -> None:
+        async with FakeServer(**trouble) as server:
+            sampling = SamplingConfig(servers=(server.url,), weights_dir=str(tmp_path))
+            await asyncio.to_thread(VLLMServer().reach, Config(model="m", sampling=sampling))
+
+    asyncio.run(inside())
+
+
+def test_a_server_that_sees_the_folder_of_weights_is_reached_and_nothing_is_left(
+    tmp_path: Path,
+) -> None:
+    reached(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_a_server_does_not_see_is_refused_before_weights_are_read(
+    tmp_path: Path,
+) -> None:
+    unseen = (200, {"results": [{"error": None}, {"error": "it is not there"}]})
+    with pytest.raises(ConfigError) as refused:
+        reached(tmp_path, answers={"/collective_rpc": unseen})
+    assert f"does not see '{tmp_path}/repl-rl-weights-" in str(refused.value)
+    assert "give sampling.weights_dir a folder that is the same for it" in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_is_not_there_is_refused_before_weights_are_read(tmp_path: Path) -> None:
+    sampling = SamplingConfig(servers=("http://127.0.0.1:1",), weights_dir=str(tmp_path))
+    with pytest.raises(ConfigError, match=r"^http://127.0.0.1:1 does not take new weights: Conn"):
+        VLLMServer().reach(Config(model="m", sampling=sampling))
+
+
+def test_a_worker_says_whether_it_sees_a_file(tmp_path: Path) -> None:
+    worker: Any = None
+    (tmp_path / "there").touch()
+    assert PolicyLoader.sees_policy(worker, str(tmp_path / "there")) == {"error": None}
+    assert PolicyLoader.sees_policy(worker, str(tmp_path / "gone")) == {"error": "it is not there"}
