@@ -204,7 +204,7 @@ class SharedEngine(Engine, Protocol):
 
     @property
     def label(self) -> str:
-        """A name of the weights that it was given last."""
+        """A name of the weights that it was given last; of an adapter, its folder."""
         ...
 
     async def adopt(self, label: str, *, version: int) -> None:

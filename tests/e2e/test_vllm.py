@@ -64,27 +64,20 @@ def assert_follows(run: Path) -> None:
 
 @pytest.mark.train
 @pytest.mark.timeout(400)  # the server takes half a minute
-def test_an_adapter_goes_to_a_server_by_itself_and_whole_weights_follow_on_the_same_server(
+def test_an_adapter_goes_to_a_server_by_itself_after_each_update(
     repl_rl: Command, tiny_model: Path, tmp_path: Path
 ) -> None:
-    """Whole weights come last: a server that has got some takes no adapter for its own."""
     flags = (*PROCESSED, *LOADER, *ADAPTERS, *LONGER)
     server = small_server(tiny_model, tmp_path / "log", flags=flags)
     (tmp_path / "weights").mkdir()
     with serving(server) as (url,):
-        for name, rank in (("alone", 4), ("whole", 0), ("merged", 4)):
-            given = (*SETTINGS, f'sampling.servers=["{url}"]', "sampling.weights_dir=weights")
-            settings = [word for one in (*given, f"lora.rank={rank}") for word in ("--set", one)]
-            model = ("--engine", "vllm-server", "--model", str(tiny_model), "--output", name)
-            ended = repl_rl("train", *model, *settings)
-            assert ended.code == 0, ended.stderr
-            says = {
-                "alone": "; the adapter goes to them alone, 0.0 MiB a version\n",
-                "whole": f"engine: vllm-server: {url}\n",
-                "merged": f"the adapter added: {url} does not load it: it has the weights '",
-            }
-            assert says[name] in ended.stdout
-            assert_follows(tmp_path / name)
-            assert list(tmp_path.glob("weights/*")) == []
-        audited = repl_rl("audit", "alone", "-n", "4")
+        given = ("sampling.weights_dir=weights", f'sampling.servers=["{url}"]', "lora.rank=4")
+        settings = [word for one in (*SETTINGS, *given) for word in ("--set", one)]
+        model = ("--engine", "vllm-server", "--model", str(tiny_model), "--output", "run")
+        ended = repl_rl("train", *model, *settings)
+        assert ended.code == 0, ended.stderr
+        assert f"engine: vllm-server: {url}; the adapter goes to them alone, " in ended.stdout
+        assert list(tmp_path.glob("weights/*")) == []
+        assert_follows(tmp_path / "run")
+        audited = repl_rl("audit", "run", "-n", "4")
         assert audited.code == 0, audited.stdout

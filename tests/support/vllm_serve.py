@@ -61,8 +61,9 @@ class Server:
         log: Path,
         *,
         environment: Mapping[str, str],
+        port: int | None = None,
     ) -> None:
-        port = free_port()
+        self.port = port = port or free_port()
         self.url = f"http://127.0.0.1:{port}"
         self._log = log
         with log.open("w") as output:
@@ -91,12 +92,18 @@ class Server:
         self.process.wait(10)
 
 
-def small_server(model: Path, log: Path, *, flags: Sequence[str] = (*PROCESSED, *LOADER)) -> Server:
-    """Server as quick to start and as small as it gets."""
+def small_server(
+    model: Path,
+    log: Path,
+    *,
+    flags: Sequence[str] = (*PROCESSED, *LOADER),
+    port: int | None = None,
+) -> Server:
+    """Server as quick to start and as small as it gets; on a free port unless one is given."""
     # By its module: the console script asks for metadata that builds for CPUs lack.
     command = [sys.executable, "-W", "ignore", "-m", "vllm.entrypoints.openai.api_server"]
     words = [*command, "--model", str(model), *SETTINGS, *flags]
-    return Server(words, log, environment=ENVIRONMENT)
+    return Server(words, log, environment=ENVIRONMENT, port=port)
 
 
 def documented_server(model: Path, log: Path) -> Server:

@@ -69,9 +69,10 @@ class Adapters:
 
     async def drop_all(self) -> None:
         """Have the servers forget all, in so far as they answer soon."""
+        sent, self._sent = self._sent, []
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FAREWELL_S):
-                for folder in self._sent:
+                for folder in sent:
                     await self._drop(folder)
 
     async def _load(self, folder: Path, version: int) -> str | None:

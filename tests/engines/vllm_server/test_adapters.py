@@ -6,6 +6,7 @@ import asyncio
 import glob
 import os
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 
 from fake_vllm import FakeServer, engine_of, hurry, line_of, use, written
 from repl_rl.engines.base import SampledLine
+from repl_rl.engines.vllm import adapters as vllm_adapters
 from repl_rl.engines.vllm import replica as vllm_replica
 from repl_rl.engines.vllm.server import VLLMServerEngine
 from repl_rl.errors import ConfigError, EngineError
@@ -279,6 +281,21 @@ def test_a_server_that_is_gone_ends_the_sync_in_a_sentence_with_its_address() ->
             await engine.sync(WEIGHTS, version=2)
 
     use(act)
+
+
+def test_an_engine_with_adapters_closes_in_time_and_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_adapters, "_FAREWELL_S", 0.2)
+
+    async def act(engine: VLLMServerEngine, server: FakeServer) -> float:
+        server.takes_adapters = True
+        await engine.sync(WEIGHTS, version=1)
+        server.silent = "/v1/unload_lora_adapter"
+        begun = time.monotonic()
+        await engine.aclose()
+        await engine.aclose()
+        return time.monotonic() - begun
+
+    assert use(act)[0] < 2.0
 
 
 def test_two_runs_with_adapters_share_a_server_and_neither_sees_the_other() -> None:

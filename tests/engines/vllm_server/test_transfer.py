@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -203,6 +205,29 @@ def test_an_update_that_is_cancelled_waits_for_nobody(peer: Peer) -> None:
         assert not server.is_paused
 
     use(act, **by_memory(peer, limit_s=60.0))
+
+
+LEFT = """
+import asyncio, threading
+from types import SimpleNamespace
+from repl_rl.engines.vllm.transfer import Transfer
+
+wait_for_ever = threading.Event().wait
+device = SimpleNamespace(type="cpu")
+sender = SimpleNamespace(send_weights=wait_for_ever)
+transfer = Transfer(
+    "http://h", num_workers=1, device=device, limit_s=0.1, open_sender=lambda _: sender
+)
+asyncio.run(transfer.send([]))
+"""
+
+
+def test_a_process_ends_though_a_thread_of_it_waits_for_ever() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", LEFT], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 1
+    assert "EngineError: http://h did not initialise within 0.1 s" in ended.stderr
 
 
 def test_each_server_has_a_group_of_its_own(peer: Peer) -> None:
