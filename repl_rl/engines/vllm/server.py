@@ -56,7 +56,7 @@ from repl_rl.engines.vllm.replica import (
     check_settings,
     persist,
 )
-from repl_rl.engines.vllm.transfer import Transfers
+from repl_rl.engines.vllm.transfer import Transfer
 from repl_rl.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class VLLMServerEngine:
         forbidden_ids: Set[int] = frozenset(),
         weights_dir: Path | None = None,
         line_timeout_s: float = 300.0,
-        transfers: Transfers | None = None,
+        open_transfer: Callable[..., Transfer] | None = None,
     ) -> None:
         check_settings(urls, temperature=temperature)
         self._newline_ids = newline_ids
@@ -101,7 +101,9 @@ class VLLMServerEngine:
         self._row_tokens = row_tokens
         self._line_timeout_s = line_timeout_s
         self._weights_dir = weights_dir
-        self._transfers = transfers
+        self._open_transfer = open_transfer
+        self._transfers: dict[str, Transfer] = {}
+        """Ways through memory, by the addresses of servers."""
         self._folder: Path | None = None
         self._params = {
             "temperature": temperature,
@@ -268,10 +270,9 @@ class VLLMServerEngine:
                 self.label = str(sent)
                 return
         self.label = label = f"{self._run}-{version}"
-        if self._transfers is not None:
-            send = self._transfers.send
+        if self._open_transfer is not None:
             for replica in self._replicas:  # one after another: each reads the trainer's memory
-                load = partial(send, replica, weights)
+                load = partial(self._send, self._open_transfer, replica, weights)
                 await persist(partial(replica.update, load, version=version, label=label))
             return
         path = self._folder / f"{label}.safetensors"
@@ -284,6 +285,15 @@ class VLLMServerEngine:
             )
         finally:
             path.unlink(missing_ok=True)
+
+    async def _send(
+        self, open_transfer: Callable[..., Transfer], replica: Replica, weights: Weights
+    ) -> None:
+        """Give a server, which is paused, weights through memory."""
+        if replica.url not in self._transfers:
+            num_workers = await replica.num_workers()
+            self._transfers[replica.url] = open_transfer(replica.url, num_workers=num_workers)
+        await self._transfers[replica.url].send(weights)
 
     async def _adopt(self, label: str, version: int) -> None:
         await self.open()
@@ -316,17 +326,22 @@ class VLLMServer(EngineKind):
         asyncio.run(_reach(config.sampling))
 
     def open(self, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
-        transfers = None
+        open_transfer = None
         if config.sampling.weights == "nccl":
+            if loaded.model.device.type != "cuda":
+                raise ConfigError(
+                    "sampling.weights = 'nccl' sends weights from a GPU, and the model is on the "
+                    "CPU; give sampling.weights = 'file'"
+                )
             # Three phases within what an engine may take for weights.
             limit_s = config.sampling.engine_timeout_s / 3
-            transfers = Transfers(loaded.model.device, limit_s=limit_s)
+            open_transfer = partial(Transfer, device=loaded.model.device, limit_s=limit_s)
         return VLLMServerEngine(
             config.sampling.servers,
             **common_options(config, loaded, row_tokens),
             vocabulary=loaded.model.get_input_embeddings().num_embeddings,
             weights_dir=_inside(config.sampling),
-            transfers=transfers,
+            open_transfer=open_transfer,
         )
 
 

@@ -17,55 +17,45 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import httpx
 
 from repl_rl.engines.base import AdaptedWeights, Weights
-from repl_rl.engines.vllm.replica import Replica
-from repl_rl.errors import ConfigError, EngineError
+from repl_rl.errors import EngineError
 
 START_FOR_MEMORY = 'start it with --weight-transfer-config \'{"backend": "nccl"}\''
 
+_PHASES = {
+    "init_weight_transfer_engine": "initialise",
+    "start_weight_update": "update",
+    "update_weights": "update",
+    "finish_weight_update": "finish",
+}
+"""Requests of vLLM's client, and the phases that they begin."""
+
 Open = Callable[["Transfer"], Any]
 """Makes vLLM's sender for a transfer. Any: a class of vLLM."""
-
-
-class Transfers:
-    """The ways from a trainer's model to its servers."""
-
-    def __init__(self, device: Any, *, limit_s: float, open_sender: Open | None = None) -> None:
-        if open_sender is None and device.type != "cuda":
-            raise ConfigError(
-                f"sampling.weights = 'nccl' sends weights from a GPU, and the model is on the "
-                f"device {device.type!r}; give sampling.weights = 'file'"
-            )
-        self._open = partial(
-            Transfer, device=device, limit_s=limit_s, open_sender=open_sender or open_nccl
-        )
-        self._by_url: dict[str, Transfer] = {}
-
-    async def send(self, replica: Replica, weights: Weights) -> None:
-        """Have a server load them. It must be paused. Raises EngineError, and Unavailable."""
-        if replica.url not in self._by_url:
-            num_workers = await replica.num_workers()
-            self._by_url[replica.url] = self._open(replica.url, num_workers=num_workers)
-        await self._by_url[replica.url].send(weights)
 
 
 class Transfer:
     """The way to the server at `url`, which has so many workers. Once it has failed it is gone."""
 
     def __init__(
-        self, url: str, *, num_workers: int, device: Any, limit_s: float, open_sender: Open
+        self,
+        url: str,
+        *,
+        num_workers: int,
+        device: Any,  # torch.device
+        limit_s: float,
+        open_sender: Open | None = None,
     ) -> None:
         self.url, self.num_workers, self.device = url, num_workers, device
         self.limit_s = limit_s
         """Seconds that each phase may take."""
         self.weights: Weights = ()
-        self._open_sender = open_sender
+        self._open_sender = open_sender or open_nccl
         self._sender: Any = None
         self._phase = "initialise"
         self._deadline = 0.0
@@ -129,25 +119,18 @@ class Client:
     def __init__(self, transfer: Transfer, client: Any) -> None:
         self._transfer, self._client = transfer, client
 
-    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        self._do("initialise", self._client.init_weight_transfer_engine, init_info)
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        phase, request = _PHASES[name], getattr(self._client, name)
 
-    def start_weight_update(self) -> None:
-        self._do("update", self._client.start_weight_update)
+        def noted(*given: Any) -> None:
+            self._transfer.enter(phase)
+            try:
+                request(*given)
+            except Exception as error:
+                self._transfer.fail(error)
+                raise
 
-    def update_weights(self, update_info: Any) -> None:
-        self._do("update", self._client.update_weights, update_info)
-
-    def finish_weight_update(self, weight_version: str | None = None) -> None:
-        self._do("finish", self._client.finish_weight_update, weight_version)
-
-    def _do(self, phase: str, request: Callable[..., None], *given: Any) -> None:
-        self._transfer.enter(phase)
-        try:
-            request(*given)
-        except Exception as error:
-            self._transfer.fail(error)
-            raise
+        return noted
 
 
 class Source:

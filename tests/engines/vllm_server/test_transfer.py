@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +21,7 @@ from fake_vllm import FakeServer, hurry, line_of, use
 from repl_rl.config import Config
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.vllm.server import VLLMServer, VLLMServerEngine
-from repl_rl.engines.vllm.transfer import Client, Source, Transfer, Transfers, meeting_point
+from repl_rl.engines.vllm.transfer import Client, Source, Transfer, meeting_point
 from repl_rl.errors import ConfigError, EngineError
 
 pytestmark = pytest.mark.slow
@@ -106,7 +107,8 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def by_memory(peer: Peer, *, limit_s: float = 5.0) -> dict[str, Any]:
-    return {"transfers": Transfers(CPU, limit_s=limit_s, open_sender=peer.open_sender)}
+    sender: dict[str, Any] = {"device": CPU, "limit_s": limit_s, "open_sender": peer.open_sender}
+    return {"open_transfer": partial(Transfer, **sender)}
 
 
 def test_weights_go_through_memory_while_a_server_is_paused(peer: Peer) -> None:
@@ -257,5 +259,6 @@ def test_memory_takes_a_gpu_and_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
         ConfigError, match=r"takes vLLM in the trainer's environment, .* `make vllm`"
     ):
         VLLMServer().check(config)
-    with pytest.raises(ConfigError, match="from a GPU, and the model is on the device 'cpu'; give"):
-        Transfers(torch.device("cpu"), limit_s=1.0)
+    loaded: Any = SimpleNamespace(model=SimpleNamespace(device=CPU))
+    with pytest.raises(ConfigError, match="from a GPU, and the model is on the CPU; give"):
+        VLLMServer().open(config, loaded, row_tokens=9)

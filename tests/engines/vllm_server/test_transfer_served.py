@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from transformers import AutoModelForCausalLM
 
 from fake_vllm import hurry
 from repl_rl.engines.vllm.server import VLLMServerEngine
-from repl_rl.engines.vllm.transfer import Transfers, open_nccl
+from repl_rl.engines.vllm.transfer import Transfer
 from repl_rl.errors import EngineError
 from repl_rl.testing.under_test import (
     CONTEXT_TOKENS,
@@ -58,7 +59,6 @@ def test_logprobs_are_those_of_the_weights_after_every_update_and_a_dead_server_
         monkeypatch.setattr(f"torch.{name}", lambda *_: None)
     importlib.import_module("store_transfer")
     policy: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "model").eval()
-    transfers = Transfers(torch.device("cpu"), limit_s=60.0, open_sender=open_nccl)
 
     async def use() -> list[float]:
         engine = VLLMServerEngine(
@@ -67,7 +67,7 @@ def test_logprobs_are_those_of_the_weights_after_every_update_and_a_dead_server_
             eos_ids=USUAL.eos_ids,
             vocabulary=257,
             row_tokens=CONTEXT_TOKENS,
-            transfers=transfers,
+            open_transfer=partial(Transfer, device=torch.device("cpu"), limit_s=60.0),
         )
         gaps = []
         try:
