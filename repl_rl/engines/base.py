@@ -3,9 +3,9 @@
     ids, a seed -> Engine.line -> SampledLine and its LineEnd
 
 Holds the protocol `Engine`, its extensions (`SharedEngine`, `PrefixSharing`, `SelfDescribing`),
-checks of requests and lines, and the limit on waiting for one. `EngineKind` opens an engine, and an
-entry point has its name; no torch is loaded before. Tokens only: an engine knows no text, no
-kernel, no reward.
+wrappers, of which `BusyEngine` has a clock, checks of requests and lines, and the limit on waiting
+for one. `EngineKind` opens an engine, and an entry point has its name; no torch is loaded before.
+Tokens only: an engine knows no text, no kernel, no reward.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator, Iterable, Sequence, Set
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -237,6 +238,38 @@ class EngineWrapper:
 
     async def aclose(self) -> None:
         await self.engine.aclose()
+
+
+@dataclass
+class BusyEngine(EngineWrapper):
+    """Passes everything on."""
+
+    clock: Callable[[], float] = time.monotonic
+    busy_s: float = 0.0
+    """Seconds since the engine was made in which a line was in flight."""
+    _num_lines: int = 0
+    """In flight."""
+    _since: float = 0.0
+
+    @property
+    def prefix_tokens(self) -> tuple[int, int]:
+        """(tokens that needed no forward, tokens that lines were asked for after).
+
+        Both 0 for an engine that does not count them.
+        """
+        tokens: tuple[int, int] = getattr(self.engine, "prefix_tokens", (0, 0))
+        return tokens
+
+    async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
+        if self._num_lines == 0:
+            self._since = self.clock()
+        self._num_lines += 1
+        try:
+            return await self.engine.line(ids, max_tokens=max_tokens, seed=seed)
+        finally:
+            self._num_lines -= 1
+            if self._num_lines == 0:
+                self.busy_s += self.clock() - self._since
 
 
 class EngineKind:

@@ -2,8 +2,8 @@
 
     Plan -> report of memory -> LoadedModel -> Runtime: run attempts, sync weights, sleep
 
-Callers wait while the loop runs, and a signal may end that in order. The engine counts the seconds
-in which it is busy. Opens and closes; does not know what the run is for.
+Callers wait while the loop runs, and a signal may end that in order. Opens and closes; does not
+know what the run is for.
 
 After each `sync` a probe asks whether the engine samples from the weights that are trained: a few
 tokens, scored on both sides.
@@ -17,7 +17,6 @@ import itertools
 import math
 import os
 import statistics
-import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,10 +26,10 @@ from repl_rl.base.concurrency import Interrupts, derive_seed
 from repl_rl.base.disk import written_aside
 from repl_rl.credit.base import More
 from repl_rl.engines.base import (
+    BusyEngine,
     Engine,
     EngineWrapper,
     PrefixSharing,
-    SampledLine,
     SelfDescribing,
     SharedEngine,
     answered_within,
@@ -70,38 +69,6 @@ _EXACT_GAP, _HALF_GAP = 1e-3, 0.2
 to 1e-5. In bfloat16, whose logits near 16 lie 1/16 apart or more, they differ by 0.1 where a token
 was in doubt and by 1e-4 where none other was likely; weights that are stale differ by 1 and more
 where they do. Squares tell these two apart: lines of few tokens may hold nothing but doubt."""
-
-
-@dataclass
-class BusyEngine(EngineWrapper):
-    """Passes everything on."""
-
-    clock: Callable[[], float] = time.monotonic
-    busy_s: float = 0.0
-    """Seconds since the engine was made in which a line was in flight."""
-    _num_lines: int = 0
-    """In flight."""
-    _since: float = 0.0
-
-    @property
-    def prefix_tokens(self) -> tuple[int, int]:
-        """(tokens that needed no forward, tokens that lines were asked for after).
-
-        Both 0 for an engine that does not count them.
-        """
-        tokens: tuple[int, int] = getattr(self.engine, "prefix_tokens", (0, 0))
-        return tokens
-
-    async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
-        if self._num_lines == 0:
-            self._since = self.clock()
-        self._num_lines += 1
-        try:
-            return await self.engine.line(ids, max_tokens=max_tokens, seed=seed)
-        finally:
-            self._num_lines -= 1
-            if self._num_lines == 0:
-                self.busy_s += self.clock() - self._since
 
 
 @dataclass

@@ -22,6 +22,7 @@ from repl_rl.base.concurrency import Interrupts, received_signals
 from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, Loss, SamplingConfig
 from repl_rl.credit.advantages import advantage_rows, load_credit
+from repl_rl.engines.base import BusyEngine
 from repl_rl.engines.hf import HF
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.engines.vllm.engine import VLLM
@@ -31,7 +32,7 @@ from repl_rl.progress import SILENT
 from repl_rl.records import Attempt, OutcomeKind, Problem, Scored, Split, Trajectory
 from repl_rl.rollout.plan import make_plan
 from repl_rl.rollout.runner import Waits
-from repl_rl.training.runtime import BusyEngine, Runtime
+from repl_rl.training.runtime import Runtime
 from repl_rl.training.steps import ProblemSequence, Training
 from repl_rl.training.train import train
 from repl_rl.transcript.tokens import ByteCodec

@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from repl_rl.engines.base import LineEnd, SampledLine
+from repl_rl.engines.base import BusyEngine, LineEnd, SampledLine
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.records import OutcomeKind, Scored, Trajectory
 from repl_rl.rollout.runner import Waits
-from repl_rl.training.runtime import BusyEngine
 from repl_rl.training.steps import Laps, RolloutCounts, time_metrics
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.update.ranks import Ranks
