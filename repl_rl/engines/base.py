@@ -24,7 +24,7 @@ from repl_rl.config import Config
 from repl_rl.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
-    from repl_rl.models.loading import LoadedModel
+    from repl_rl.models.loading import ModelFiles
 
 Weights = Iterable[tuple[str, Any]]
 """Names and tensors of a model, as `weights.named_weights` gives them. Any: no torch here."""
@@ -247,9 +247,20 @@ class BusyEngine(EngineWrapper):
     clock: Callable[[], float] = time.monotonic
     busy_s: float = 0.0
     """Seconds since the engine was made in which a line was in flight."""
+    num_elsewhere: int = 0
+    """Tokens that workers have sampled."""
     _num_lines: int = 0
     """In flight."""
     _since: float = 0.0
+
+    @property
+    def num_sampled(self) -> int:
+        return self.engine.num_sampled + self.num_elsewhere
+
+    def count_elsewhere(self, num_tokens: int, busy_s: float) -> None:
+        """Count what workers have sampled, as well."""
+        self.num_elsewhere += num_tokens
+        self.busy_s += busy_s
 
     @property
     def prefix_tokens(self) -> tuple[int, int]:
@@ -299,6 +310,8 @@ class EngineKind:
     """The most ids that it can keep from being sampled, as `sampling.run_on` may ask for."""
     needs_one_process: bool = False
     """It keeps torch's groups of processes to itself."""
+    is_client: bool = False
+    """It opens a `SharedEngine` for a ModelFiles, without weights: workers can sample with it."""
 
     def check_ranks(self) -> None:
         """ConfigError where it cannot be one of several, each in a process that trains."""
@@ -306,6 +319,14 @@ class EngineKind:
             raise ConfigError(
                 f"the engine {self.name!r} samples in a single process, and a launcher starts "
                 f"several; take the engine 'hf', or 'vllm-server', or start it without a launcher"
+            )
+
+    def check_workers(self) -> None:
+        """ConfigError where workers, which hold no weights, cannot sample with it."""
+        if not self.is_client:
+            raise ConfigError(
+                f"the engine {self.name!r} samples where weights are, and workers hold none; take "
+                f"the engine 'vllm-server', or workers.count = 0"
             )
 
     def check_forbidden(self, count: float) -> None:
@@ -332,7 +353,8 @@ class EngineKind:
         return f"{config.sampling.max_in_flight} trajectories at once"
 
     def open(self, config: Config, loaded: Any, *, row_tokens: int) -> Engine:
-        """An engine for trajectories of `row_tokens` with their prompts; `loaded` is a LoadedModel.
+        """An engine for trajectories of `row_tokens` with their prompts; `loaded` is a LoadedModel,
+        or a ModelFiles where a worker opens a client.
 
         Raises ConfigError where it cannot serve this model.
         """
@@ -367,7 +389,7 @@ def engine_kind(name: str) -> EngineKind:
     return kind()
 
 
-def common_options(config: Config, loaded: LoadedModel, row_tokens: int) -> dict[str, Any]:
+def common_options(config: Config, loaded: ModelFiles, row_tokens: int) -> dict[str, Any]:
     """Arguments that every engine of the project takes."""
     return {
         "newline_ids": loaded.codec.newline_ids,

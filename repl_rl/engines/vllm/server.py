@@ -47,7 +47,7 @@ from repl_rl.engines.vllm.replica import Replica, Sampled, Unavailable, check_se
 from repl_rl.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
-    from repl_rl.models.loading import LoadedModel
+    from repl_rl.models.loading import ModelFiles
 
 T = TypeVar("T")
 
@@ -268,6 +268,7 @@ class VLLMServer(EngineKind):
 
     name = "vllm-server"
     most_forbidden = MOST_FORBIDDEN
+    is_client = True
 
     def check(self, config: Config) -> None:
         check_model(self, config)
@@ -276,12 +277,12 @@ class VLLMServer(EngineKind):
     def about(self, config: Config) -> str:
         return ", ".join(config.sampling.servers)
 
-    def open(self, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
+    def open(self, config: Config, loaded: ModelFiles, *, row_tokens: int) -> Engine:
         weights_dir = config.sampling.weights_dir
         return VLLMServerEngine(
             config.sampling.servers,
             **common_options(config, loaded, row_tokens),
-            vocabulary=loaded.model.get_input_embeddings().num_embeddings,
+            vocabulary=loaded.vocabulary,
             weights_dir=None if weights_dir is None else Path(weights_dir),
         )
 
