@@ -54,6 +54,7 @@ from repl_rl.rollout.env import Env
 from repl_rl.rollout.observations import Answers
 from repl_rl.rollout.plan import Plan, TrajectorySampler
 from repl_rl.rollout.runner import RolloutRunner
+from repl_rl.rollout.workers import WorkerPool
 from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.sink import Sink
 from repl_rl.tasks.base import make_prompt
@@ -123,6 +124,8 @@ class Runtime:
     _loop: asyncio.Runner
     _probe: Sequence[int]
     """The tokens to sample after when the engine's weights are checked."""
+    workers: WorkerPool | None = None
+    """Makers of its attempts, if these are not made here."""
 
     def run(
         self,
@@ -132,9 +135,10 @@ class Runtime:
         on_scored: Callable[[Scored], None] | None = None,
         more: More | None = None,
     ) -> list[Scored]:
-        """Call `RolloutRunner.run`."""
+        """Call `RolloutRunner.run`, or `WorkerPool.run`."""
+        made_by = self.workers or self.runner
         return self._run(
-            self.runner.run(attempts, on_sampled=on_sampled, on_scored=on_scored, more=more)
+            made_by.run(attempts, on_sampled=on_sampled, on_scored=on_scored, more=more)
         )
 
     @property
@@ -151,7 +155,8 @@ class Runtime:
 
     def sampling_by(self, sampler: TrajectorySampler) -> Runtime:
         """Return the runtime with another sampler, for attempts that no engine makes."""
-        return replace(self, sampler=sampler, runner=self.runner.sampling_by(sampler))
+        runner = self.runner.sampling_by(sampler)
+        return replace(self, sampler=sampler, runner=runner, workers=None)
 
     def begin_folder(self, folder: RunFolder, *, policy: str) -> None:
         """Write into a run's folder what says how its trajectories are sampled."""
@@ -186,12 +191,14 @@ class Runtime:
         engine: Engine = self.engine
         while isinstance(engine, EngineWrapper):
             engine = engine.engine
-        if not (ranks.are_several and isinstance(engine, SharedEngine)):
+        if not isinstance(engine, SharedEngine):
             return self._run(make())
         gap = self._run(make()) if ranks.is_first else 0.0
         label, gap = ranks.from_first((engine.label, gap))
         if not ranks.is_first:
             self._run(engine.adopt(label, version=version))
+        if self.workers is not None:
+            self.workers.adopt(label, version=version)
         return gap
 
     def _run(self, main: Coroutine[Any, Any, T]) -> T:
@@ -210,18 +217,28 @@ def open_runtime(
     watch: Callable[[Engine], Engine] = lambda engine: engine,
     interrupts: Interrupts | None = None,
     ranks: Ranks = ALONE,
+    make_workers: Callable[..., WorkerPool] | None = None,
 ) -> Iterator[Runtime]:
     """Kernels forked, grader started, engine ready; all gone after the block, however it ends.
 
     `say` hears of an engine that has to go on in another way. `watch` may put something between the
     engine and all that use it. Without `interrupts` a Ctrl-C is the event loop's.
+    `make_workers` is a WorkerPool that lacks what is known here: with it the plan's workers make
+    the attempts, if there are any.
 
     Where `auto` came to an engine that does not start, or does not sample from the weights, the
     runtime's plan and model are those of the engine `hf`. Raises ConfigError if the trajectories in
     flight cannot fit in memory, or one of them in what the model attends to.
     """
     interrupts = interrupts or Interrupts()
-    opening = partial(_opened, say=say, watch=watch, interrupts=interrupts, ranks=ranks)
+    opening = partial(
+        _opened,
+        say=say,
+        watch=watch,
+        interrupts=interrupts,
+        ranks=ranks,
+        make_workers=make_workers if plan.workers.count else None,
+    )
     runtime: Runtime | None = None
     with contextlib.ExitStack() as stack:
         try:
@@ -246,6 +263,7 @@ def _opened(
     watch: Callable[[Engine], Engine],
     interrupts: Interrupts,
     ranks: Ranks,
+    make_workers: Callable[..., WorkerPool] | None,
 ) -> Iterator[Runtime]:
     sampling = plan.sampling
     fmt = plan.format(loaded.chat_template)
@@ -290,6 +308,19 @@ def _opened(
                 _loop=loop,
                 _probe=prompts[0][:_PROMPT_TOKENS],
             )
+            if make_workers is not None:
+                workers = make_workers(
+                    plan=plan,
+                    fmt=fmt,
+                    files=loaded,
+                    row_tokens=row_tokens,
+                    context_tokens=context_tokens,
+                    runner=runtime.runner,
+                    on_sampled=engine.count_elsewhere,
+                    first=ranks.rank * plan.workers.count,
+                )
+                interrupts.run(loop, stack.enter_async_context(workers))
+                runtime = replace(runtime, workers=workers)
             # A server may hold the weights of another run.
             runtime.sync(0)
             yield runtime

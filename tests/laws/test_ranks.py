@@ -327,7 +327,9 @@ def test_of_ranks_that_share_servers_those_behind_the_first_adopt_its_weights() 
     engine, nothing = Shared(), SimpleNamespace()
     runtime: Any = SimpleNamespace(
         engine=BusyEngine(engine), ranks=Second(rank=1, world=2), loaded=nothing, _probe=[1],
-        plan=SimpleNamespace(sampling=SamplingConfig()), _run=asyncio.run,
+        plan=SimpleNamespace(sampling=SamplingConfig()), _run=asyncio.run, workers=Shared(),
     )  # fmt: skip
+    runtime.workers.adopt = lambda label, version: runtime.workers.adopted.append((label, version))
     assert Runtime.sync(runtime, 3) == 0.25
     assert (engine.adopted, engine.num_sampled) == ([("run-3", 3)], 0)
+    assert runtime.workers.adopted == [("run-3", 3)]  # and so do the workers of each rank
