@@ -46,6 +46,7 @@ BENCHES = (
     Bench("kernels", 3, "kernels beside a stock ipykernel", ("kernels.py",)),
     Bench("clients", 2, "kernels as a Jupyter client has them", ("clients.py",)),
     Bench("executors", 14, "other executors of Python", ("executors.py", "--output", "OUT")),
+    Bench("workers", 2, "rollouts in worker processes", ("workers.py",)),
     Bench("tool-loop", 4, "the loop beside TRL's, with slow tools", ("tool_loop.py",)),
     Bench("sampling", 4, "what interleaving costs an engine", ("sampling.py",)),
     Bench("transformers", 12, "an engine beside theirs", ("sampling.py", *REAL)),

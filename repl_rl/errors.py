@@ -65,5 +65,9 @@ class RankError(ReplRLError, RuntimeError):
     """Another of the processes that train as one has ended; that one says why."""
 
 
+class WorkerError(ReplRLError, RuntimeError):
+    """No worker is left, or an attempt has lost one after the other."""
+
+
 class StemError(ReplRLError):
     """A line did something else when it ran again, so what comes after it is another state."""

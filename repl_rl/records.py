@@ -285,6 +285,19 @@ class Attempt:
     stem: Stem | None = None
     """Lines that it begins with; None: the prompt alone."""
 
+    @property
+    def kernel_seed(self) -> int:
+        """Seed of its kernel, which is that of the trajectory that it begins as."""
+        return self.seed if self.stem is None else self.stem.trajectory.seed
+
+    @property
+    def branch(self) -> Branch | None:
+        """Point where its trajectory leaves the one that it begins as."""
+        if self.stem is None:
+            return None
+        index = self.stem.trajectory.sibling_index if self.stem.is_sibling else None
+        return Branch(sibling_index=index, num_lines=self.stem.num_lines, seed=self.seed)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stem:

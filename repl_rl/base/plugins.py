@@ -72,9 +72,14 @@ def search_too(folder: Path) -> None:
         _BESIDE.append(folder.absolute())
 
 
+def searched() -> tuple[str, ...]:
+    """Return the folders in which modules and rows are found, besides what is installed."""
+    return str(Path.cwd()), *map(str, _BESIDE)
+
+
 def find_beside(path: Path) -> Path | None:
     """The file or folder: in the current folder or, as modules are, beside a config file."""
-    candidates = (folder / path for folder in (Path.cwd(), *_BESIDE))
+    candidates = (Path(folder, path) for folder in searched())
     # `os.path`: a name may be no path of any system, such as one of thousands of characters.
     return next((candidate for candidate in candidates if os.path.exists(candidate)), None)
 

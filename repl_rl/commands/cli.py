@@ -53,6 +53,10 @@ COMMANDS = {
     "tasks": ("tasks:tasks", "List the tasks, or look at one, or at a file of problems."),
     "train": ("train:train", "Train a policy with GRPO, line by line."),
     "warmstart": ("warmstart:warmstart", "Show a model transcripts until it writes the REPL."),
+    "worker": (
+        "worker:worker",
+        "Sample for `repl-rl train`, which starts it: rows of JSON on stdin and stdout.",
+    ),
 }
 """Name of a command -> (MODULE:ATTRIBUTE in this folder, the first line of its help)."""
 GROUPED = {"explain": "reward", "mutate": "reward", "serve": "kernels", "test": "reward"}
@@ -203,7 +207,7 @@ class LazyGroup(click.Group):
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Reinforcement learning for language models that think in a Python REPL."""
-    if context.invoked_subcommand != "train":
+    if context.invoked_subcommand not in ("train", "worker"):
         refuse_several(f"repl-rl {context.invoked_subcommand}")
 
 
@@ -213,3 +217,7 @@ def show_help(context: click.Context) -> None:
     """Print what --help prints."""
     assert context.parent is not None
     click.echo(context.parent.get_help())
+
+
+if __name__ == "__main__":
+    main()

@@ -40,6 +40,8 @@ _MAY_DIFFER = (
     *("sampling.weights_dir", "sandbox.standby"),
 )
 """Settings on which no trajectory and no update depends."""
+_MAY_DIFFER_ALL = ("report.", "workers.")
+"""Beginnings of others."""
 
 _NOBODYS_BUSINESS = ("transformers.trainer_utils", "transformers.utils.generic")
 """Loggers that warn of what is done on purpose: ids of padding are aligned, no cache in training.
@@ -305,10 +307,11 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
     config = resolve({**options, "files": ()}, saved=saved)
     plan = make_plan(config, to_train=True)
     for key, was, now in settings.differences(settings.resolve(saved=saved), config):
-        if key not in _MAY_DIFFER and not key.startswith("report."):
+        if key not in _MAY_DIFFER and not key.startswith(_MAY_DIFFER_ALL):
             raise ConfigError(
                 f"{key} = {now} here, {was} in {str(run)!r}; a run goes on as it began, so only "
-                f"{', '.join(_MAY_DIFFER)} and report.* may differ; begin a new run for another"
+                f"{', '.join(_MAY_DIFFER)}, report.* and workers.* may differ; begin a new run "
+                f"for another"
             )
         schedule = config.trl.get("lr_scheduler_type", "constant")
         if key == "grpo.steps" and not str(schedule).startswith("constant"):

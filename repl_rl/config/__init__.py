@@ -24,6 +24,7 @@ from repl_rl.config.sections import (
     SandboxConfig,
     TaskConfig,
     WarmstartConfig,
+    WorkersConfig,
 )
 from repl_rl.config.values import checked, hints_of
 from repl_rl.errors import ConfigError
@@ -60,6 +61,7 @@ class Config:
     `entropy_coef` and `sync_ref_model`. What has a setting of its own is refused."""
     warmstart: WarmstartConfig = field(default_factory=WarmstartConfig)
     grading: GradingConfig = field(default_factory=GradingConfig)
+    workers: WorkersConfig = field(default_factory=WorkersConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     report: ReportConfig = field(default_factory=ReportConfig)
 
@@ -77,6 +79,11 @@ class Config:
             raise ConfigError(
                 f"lora.targets = {list(self.lora.targets)} has no effect: lora.rank = 0 trains all "
                 f"weights; give lora.rank = 16"
+            )
+        if self.workers.launch and not self.workers.count:
+            raise ConfigError(
+                f"workers.launch = {list(self.workers.launch)} has no effect: workers.count = 0 "
+                f"starts no worker; give workers.count = {len(self.workers.launch)}"
             )
         if self.grpo.steps % self.grpo.num_rollout_updates:
             raise ConfigError(

@@ -360,6 +360,24 @@ class EvalConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersConfig:
+    """Worker processes of `repl-rl train`: each has kernels, a grader and a client of the servers.
+
+    They take an engine that samples elsewhere, such as `vllm-server`.
+    """
+
+    count: Annotated[int, Meta(ge=0, le=1024)] = 0
+    """Workers of each process that trains, with `sampling.max_in_flight` trajectories each. 0: the
+    process that trains does their work."""
+    launch: tuple[str, ...] = ()
+    """Commands that start a worker elsewhere, such as `ssh HOST`, dealt out to the workers in turn:
+    the worker's own command is put behind. Empty: on this machine."""
+    timeout_s: Annotated[float, Meta(gt=0)] = 60.0
+    """The most that a worker may be silent while it has work. Beyond it the worker counts as hung:
+    it is ended, and its trajectories are attempted again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GradingConfig:
     """The processes that judge submissions."""
 

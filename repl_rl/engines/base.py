@@ -3,9 +3,9 @@
     ids, a seed -> Engine.line -> SampledLine and its LineEnd
 
 Holds the protocol `Engine`, its extensions (`SharedEngine`, `PrefixSharing`, `SelfDescribing`),
-checks of requests and lines, and the limit on waiting for one. `EngineKind` opens an engine, and an
-entry point has its name; no torch is loaded before. Tokens only: an engine knows no text, no
-kernel, no reward.
+wrappers, of which `BusyEngine` has a clock, checks of requests and lines, and the limit on waiting
+for one. `EngineKind` opens an engine, and an entry point has its name; no torch is loaded before.
+Tokens only: an engine knows no text, no kernel, no reward.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence, Set
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -24,7 +25,7 @@ from repl_rl.config import Config
 from repl_rl.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
-    from repl_rl.models.loading import LoadedModel
+    from repl_rl.models.loading import ModelFiles
 
 Weights = Iterable[tuple[str, Any]]
 """Names and tensors of a model, as `weights.named_weights` gives them. Any: no torch here."""
@@ -257,6 +258,49 @@ class EngineWrapper:
         await self.engine.aclose()
 
 
+@dataclass
+class BusyEngine(EngineWrapper):
+    """Passes everything on."""
+
+    clock: Callable[[], float] = time.monotonic
+    busy_s: float = 0.0
+    """Seconds since the engine was made in which a line was in flight."""
+    num_elsewhere: int = 0
+    """Tokens that workers have sampled."""
+    _num_lines: int = 0
+    """In flight."""
+    _since: float = 0.0
+
+    @property
+    def num_sampled(self) -> int:
+        return self.engine.num_sampled + self.num_elsewhere
+
+    def count_elsewhere(self, num_tokens: int, busy_s: float) -> None:
+        """Count what workers have sampled, as well."""
+        self.num_elsewhere += num_tokens
+        self.busy_s += busy_s
+
+    @property
+    def prefix_tokens(self) -> tuple[int, int]:
+        """(tokens that needed no forward, tokens that lines were asked for after).
+
+        Both 0 for an engine that does not count them.
+        """
+        tokens: tuple[int, int] = getattr(self.engine, "prefix_tokens", (0, 0))
+        return tokens
+
+    async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
+        if self._num_lines == 0:
+            self._since = self.clock()
+        self._num_lines += 1
+        try:
+            return await self.engine.line(ids, max_tokens=max_tokens, seed=seed)
+        finally:
+            self._num_lines -= 1
+            if self._num_lines == 0:
+                self.busy_s += self.clock() - self._since
+
+
 class EngineKind:
     """Opener of an engine. A name in the group `repl_rl.engines` stands for a subclass.
 
@@ -284,6 +328,8 @@ class EngineKind:
     """The most ids that it can keep from being sampled, as `sampling.run_on` may ask for."""
     needs_one_process: bool = False
     """It keeps torch's groups of processes to itself."""
+    is_client: bool = False
+    """It opens a `SharedEngine` for a ModelFiles, without weights: workers can sample with it."""
 
     @property
     def samples_elsewhere(self) -> bool:
@@ -304,6 +350,14 @@ class EngineKind:
             raise ConfigError(
                 f"grpo.staleness = 1 with the engine {self.name!r}, which samples from the very "
                 f"weights that are updated; take the engine 'vllm' or 'vllm-server', or set it to 0"
+            )
+
+    def check_workers(self) -> None:
+        """ConfigError where workers, which hold no weights, cannot sample with it."""
+        if not self.is_client:
+            raise ConfigError(
+                f"the engine {self.name!r} samples where weights are, and workers hold none; take "
+                f"the engine 'vllm-server', or workers.count = 0"
             )
 
     def check_forbidden(self, count: float) -> None:
@@ -333,7 +387,8 @@ class EngineKind:
         return f"{config.sampling.max_in_flight} trajectories at once"
 
     def open(self, config: Config, loaded: Any, *, row_tokens: int) -> Engine:
-        """An engine for trajectories of `row_tokens` with their prompts; `loaded` is a LoadedModel.
+        """An engine for trajectories of `row_tokens` with their prompts; `loaded` is a LoadedModel,
+        or a ModelFiles where a worker opens a client.
 
         Raises ConfigError where it cannot serve this model.
         """
@@ -368,7 +423,7 @@ def engine_kind(name: str) -> EngineKind:
     return kind()
 
 
-def common_options(config: Config, loaded: LoadedModel, row_tokens: int) -> dict[str, Any]:
+def common_options(config: Config, loaded: ModelFiles, row_tokens: int) -> dict[str, Any]:
     """Arguments that every engine of the project takes."""
     return {
         "newline_ids": loaded.codec.newline_ids,

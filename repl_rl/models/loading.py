@@ -97,6 +97,11 @@ class ModelFiles:
     """Adapter that `source` holds beside the weights in `base`, or that is to be trained."""
 
     @property
+    def vocabulary(self) -> int:
+        """Number of ids that the model embeds."""
+        return int(outline(self.config).get_input_embeddings().num_embeddings)
+
+    @property
     def chat_template(self) -> ChatTemplate | None:
         """None where its tokenizer has none."""
         if self.tokenizer.chat_template is None:

@@ -15,7 +15,6 @@ from repl_rl.engines.base import SampledLine
 from repl_rl.errors import ConfigError
 from repl_rl.records import (
     Attempt,
-    Branch,
     Line,
     LineOutcome,
     OutcomeKind,
@@ -156,16 +155,13 @@ class TrajectoryBuilder:
 
     def build(self, stop_reason: StopReason) -> Trajectory:
         """The trajectory so far."""
-        attempt, stem, branch = self.attempt, self.attempt.stem, None
-        if stem is not None:
-            index = stem.trajectory.sibling_index if stem.is_sibling else None
-            branch = Branch(sibling_index=index, num_lines=stem.num_lines, seed=attempt.seed)
+        attempt = self.attempt
         return Trajectory(
             problem_id=attempt.problem.id,
             group_index=attempt.group_index,
             sibling_index=attempt.sibling_index,
             policy_version=self._policy_version,
-            seed=attempt.seed if stem is None else stem.trajectory.seed,
+            seed=attempt.kernel_seed,
             prompt_text=self.prompt.text,
             prompt_ids=tuple(self.ids[: self.num_prompt]),
             completion_ids=tuple(self.ids[self.num_prompt :]),
@@ -175,7 +171,7 @@ class TrajectoryBuilder:
             stop_reason=stop_reason,
             submission=self.submission,
             thought=self._thought,
-            branch=branch,
+            branch=attempt.branch,
         )
 
 

@@ -10,6 +10,7 @@ kernel, grader or engine.
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -160,6 +161,7 @@ class Plan(TaskPlan):
     eval = _Section(lambda config: config.eval)
     report = _Section(lambda config: config.report)
     warmstart = _Section(lambda config: config.warmstart)
+    workers = _Section(lambda config: config.workers)
 
     @cached_property
     def credit(self) -> Credit:
@@ -266,6 +268,8 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
     engine.check(config)
     if to_train and config.grpo.staleness:
         engine.check_staleness()
+    if to_train and config.workers.count:
+        _check_workers(config, engine, credit)
     if config.sampling.run_on == "forbid":
         engine.check_forbidden(1)  # how many there are, a vocabulary says
     find_options(config.sandbox.isolation, config.sandbox.preload)
@@ -301,6 +305,22 @@ def _check_prefixes(config: Config, task: Task, credit: Credit, *, samples_lines
     ):
         if not is_fit:
             raise ConfigError(f"{given} takes {requirement}")
+
+
+def _check_workers(config: Config, engine: EngineKind, credit: Credit) -> None:
+    """ConfigError where workers cannot do what a run asks for, or cannot be started."""
+    engine.check_workers()
+    if credit.grows:
+        raise ConfigError(
+            f"workers.count = {config.workers.count} takes no grpo.credit = "
+            f"{config.grpo.credit!r}, whose groups grow while they are sampled; set it to 0"
+        )
+    for command in filter(str.strip, config.workers.launch):
+        if shutil.which(command.split()[0]) is None:
+            raise ConfigError(
+                f"workers.launch has {command!r}, but there is no such command here; expected one "
+                f"that starts what is put behind it, such as 'ssh HOST'"
+            )
 
 
 def _check_starter(plan: TaskPlan, config: Config, scripts: type[ScriptSampler]) -> None:

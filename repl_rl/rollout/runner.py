@@ -62,6 +62,14 @@ class Waits:
         total = self.total_s or 1.0
         return self.kernel_s / total, self.grading_s / total
 
+    def add(self, other: Waits) -> None:
+        """Count what was measured elsewhere."""
+        self.total_s += other.total_s
+        self.kernel_s += other.kernel_s
+        self.grading_s += other.grading_s
+        self.starts_ms += other.starts_ms
+        self.verdicts_ms += other.verdicts_ms
+
     def clear(self) -> None:
         """Begin a phase."""
         self.total_s = self.kernel_s = self.grading_s = 0.0
@@ -121,6 +129,12 @@ class RolloutRunner:
         """Copy the runner for another sampler: kernels, grader and clocks are shared."""
         other = copy.copy(self)
         other.sampler = sampler
+        return other
+
+    def counting_apart(self) -> RolloutRunner:
+        """Copy the runner with clocks and a counter of its own."""
+        other = copy.copy(self)
+        other.waits, other.num_retries = Waits(), 0
         return other
 
     async def run(
@@ -197,10 +211,8 @@ class RolloutRunner:
             return await self._try(attempt, sample)
 
     async def _try(self, attempt: Attempt, sample: _Sample) -> Trajectory:
-        stem = attempt.stem
-        seed = attempt.seed if stem is None else stem.trajectory.seed
         with self.waits.measure("kernel_s", each=self.waits.starts_ms):
-            kernel = await kernel_for(attempt.problem, self.kernels, seed=seed)
+            kernel = await kernel_for(attempt.problem, self.kernels, seed=attempt.kernel_seed)
         async with contextlib.aclosing(_TimedKernel(kernel, self.waits)) as timed:
             prompt = make_prompt(self.task, attempt.problem, self.fmt)
             try:

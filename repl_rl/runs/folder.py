@@ -46,6 +46,8 @@ CURVES = "curve.png", "curve.svg"
 CHECKPOINTS, FINAL, BEST = "checkpoints", "final", "best"
 COMPLETE = "COMPLETE"
 """In a checkpoint, the file that was written last: with it a run can go on from there."""
+WORKERS = "workers"
+"""Name of the folder, in a run, of what its workers have said on stderr."""
 TOKENIZER = "tokenizer"
 """Name of the folder, in a run, of its policy's tokenizer."""
 PLAYED, MEASURED = "play", "eval"
@@ -226,7 +228,7 @@ def make_origin(
 
     `data` is what its task has read, with a digest: a run that goes on says where it differs.
     """
-    versions = {**installed_versions(config.sandbox.preload), GRADER: str(GRADING)}
+    versions = own_versions(config.sandbox.preload)
     return Origin(
         config=to_toml(config),
         setup=tuple(setup),
@@ -254,6 +256,11 @@ def graded_otherwise(versions: Mapping[str, str], where: Path) -> str | None:
         f"{where} was graded by version {was} of the grader, here it is {GRADING}: verdicts may "
         f"differ; to score it again: {again}"
     )
+
+
+def own_versions(preload: Sequence[str]) -> dict[str, str]:
+    """Versions of all that makes trajectories here, the grader's among them."""
+    return {**installed_versions(preload), GRADER: str(GRADING)}
 
 
 def installed_versions(preload: Sequence[str]) -> dict[str, str]:

@@ -2,8 +2,8 @@
 
     Plan -> report of memory -> LoadedModel -> Runtime: run attempts, sync weights, sleep
 
-Callers wait while the loop runs, and a signal may end that in order. The engine counts the seconds
-in which it is busy. Opens and closes; does not know what the run is for.
+Callers wait while the loop runs, and a signal may end that in order. Opens and closes; does not
+know what the run is for.
 
 After each `sync` a probe asks whether the engine samples from the weights that are trained: a few
 tokens, scored on both sides.
@@ -17,7 +17,6 @@ import itertools
 import math
 import os
 import statistics
-import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,10 +26,10 @@ from repl_rl.base.concurrency import Interrupts, derive_seed
 from repl_rl.base.disk import written_aside
 from repl_rl.credit.base import More
 from repl_rl.engines.base import (
+    BusyEngine,
     Engine,
     EngineWrapper,
     PrefixSharing,
-    SampledLine,
     SelfDescribing,
     SharedEngine,
     Weights,
@@ -56,6 +55,7 @@ from repl_rl.rollout.env import Env
 from repl_rl.rollout.observations import Answers
 from repl_rl.rollout.plan import Plan, TrajectorySampler
 from repl_rl.rollout.runner import RolloutRunner
+from repl_rl.rollout.workers import WorkerPool
 from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.sink import Sink
 from repl_rl.tasks.base import make_prompt
@@ -71,38 +71,6 @@ _EXACT_GAP, _HALF_GAP = 1e-3, 0.2
 to 1e-5. In bfloat16, whose logits near 16 lie 1/16 apart or more, they differ by 0.1 where a token
 was in doubt and by 1e-4 where none other was likely; weights that are stale differ by 1 and more
 where they do. Squares tell these two apart: lines of few tokens may hold nothing but doubt."""
-
-
-@dataclass
-class BusyEngine(EngineWrapper):
-    """Passes everything on."""
-
-    clock: Callable[[], float] = time.monotonic
-    busy_s: float = 0.0
-    """Seconds since the engine was made in which a line was in flight."""
-    _num_lines: int = 0
-    """In flight."""
-    _since: float = 0.0
-
-    @property
-    def prefix_tokens(self) -> tuple[int, int]:
-        """(tokens that needed no forward, tokens that lines were asked for after).
-
-        Both 0 for an engine that does not count them.
-        """
-        tokens: tuple[int, int] = getattr(self.engine, "prefix_tokens", (0, 0))
-        return tokens
-
-    async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
-        if self._num_lines == 0:
-            self._since = self.clock()
-        self._num_lines += 1
-        try:
-            return await self.engine.line(ids, max_tokens=max_tokens, seed=seed)
-        finally:
-            self._num_lines -= 1
-            if self._num_lines == 0:
-                self.busy_s += self.clock() - self._since
 
 
 @dataclass
@@ -158,6 +126,8 @@ class Runtime:
     """The tokens to sample after when the engine's weights are checked."""
     _row_tokens: int
     """The most tokens of a row in the engine."""
+    workers: WorkerPool | None = None
+    """Makers of its attempts, if these are not made here."""
 
     def run(
         self,
@@ -167,9 +137,10 @@ class Runtime:
         on_scored: Callable[[Scored], None] | None = None,
         more: More | None = None,
     ) -> list[Scored]:
-        """Call `RolloutRunner.run`."""
+        """Call `RolloutRunner.run`, or `WorkerPool.run`."""
+        made_by = self.workers or self.runner
         return self._run(
-            self.runner.run(attempts, on_sampled=on_sampled, on_scored=on_scored, more=more)
+            made_by.run(attempts, on_sampled=on_sampled, on_scored=on_scored, more=more)
         )
 
     @property
@@ -190,7 +161,8 @@ class Runtime:
 
     def sampling_by(self, sampler: TrajectorySampler) -> Runtime:
         """Return the runtime with another sampler, for attempts that no engine makes."""
-        return replace(self, sampler=sampler, runner=self.runner.sampling_by(sampler))
+        runner = self.runner.sampling_by(sampler)
+        return replace(self, sampler=sampler, runner=runner, workers=None)
 
     def begin_folder(self, folder: RunFolder, *, policy: str) -> None:
         """Write into a run's folder what says how its trajectories are sampled."""
@@ -226,7 +198,7 @@ class Runtime:
         engine: Engine = self.engine
         while isinstance(engine, EngineWrapper):
             engine = engine.engine
-        shared = engine if ranks.are_several and isinstance(engine, SharedEngine) else None
+        shared = engine if isinstance(engine, SharedEngine) else None
         sends = shared is None or ranks.is_first
         if is_sharded(model):
             weights = gathered(named_weights(model), is_kept=sends)
@@ -241,6 +213,8 @@ class Runtime:
         label, gap = ranks.from_first((shared.label, gap))
         if not ranks.is_first:
             self._run(shared.adopt(label, version=version))
+        if self.workers is not None:
+            self.workers.adopt(label, version=version)
         return gap
 
     def _score(self, ids: Sequence[int], start: int) -> list[float]:
@@ -262,18 +236,28 @@ def open_runtime(
     watch: Callable[[Engine], Engine] = lambda engine: engine,
     interrupts: Interrupts | None = None,
     ranks: Ranks = ALONE,
+    make_workers: Callable[..., WorkerPool] | None = None,
 ) -> Iterator[Runtime]:
     """Kernels forked, grader started, engine ready; all gone after the block, however it ends.
 
     `say` hears of an engine that has to go on in another way. `watch` may put something between the
     engine and all that use it. Without `interrupts` a Ctrl-C is the event loop's.
+    `make_workers` is a WorkerPool that lacks what is known here: with it the plan's workers make
+    the attempts, if there are any.
 
     Where `auto` came to an engine that does not start, or does not sample from the weights, the
     runtime's plan and model are those of the engine `hf`. Raises ConfigError if the trajectories in
     flight cannot fit in memory, or one of them in what the model attends to.
     """
     interrupts = interrupts or Interrupts()
-    opening = partial(_opened, say=say, watch=watch, interrupts=interrupts, ranks=ranks)
+    opening = partial(
+        _opened,
+        say=say,
+        watch=watch,
+        interrupts=interrupts,
+        ranks=ranks,
+        make_workers=make_workers if plan.workers.count else None,
+    )
     runtime: Runtime | None = None
     with contextlib.ExitStack() as stack:
         try:
@@ -298,6 +282,7 @@ def _opened(
     watch: Callable[[Engine], Engine],
     interrupts: Interrupts,
     ranks: Ranks,
+    make_workers: Callable[..., WorkerPool] | None,
 ) -> Iterator[Runtime]:
     sampling = plan.sampling
     fmt = plan.format(loaded.chat_template)
@@ -342,6 +327,19 @@ def _opened(
                 _probe=prompts[0][:_PROMPT_TOKENS],
                 _row_tokens=row_tokens,
             )
+            if make_workers is not None:
+                workers = make_workers(
+                    plan=plan,
+                    fmt=fmt,
+                    files=loaded,
+                    row_tokens=row_tokens,
+                    context_tokens=context_tokens,
+                    runner=runtime.runner,
+                    on_sampled=engine.count_elsewhere,
+                    first=ranks.rank * plan.workers.count,
+                )
+                interrupts.run(loop, stack.enter_async_context(workers))
+                runtime = replace(runtime, workers=workers)
             # A server may hold the weights of another run.
             runtime.sync(0)
             yield runtime

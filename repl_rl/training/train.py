@@ -35,10 +35,12 @@ from repl_rl.records import Attempt, Origin
 from repl_rl.rollout.plan import Plan
 from repl_rl.rollout.runner import kernel_pool
 from repl_rl.rollout.sampler import ScriptSampler
+from repl_rl.rollout.workers import WorkerPool
 from repl_rl.runs.folder import (
     CHECKPOINTS,
     FINAL,
     GRADER,
+    WORKERS,
     RunFolder,
     check_output,
     graded_by,
@@ -243,7 +245,14 @@ def _run(
     loaded = load_policy(plan, policy, say=progress.say, is_training=True, ranks=ranks)
     with (
         Interrupts(agree=ranks.any if ranks.are_several else None) as interrupts,
-        open_runtime(plan, loaded, say=progress.say, interrupts=interrupts, ranks=ranks) as runtime,
+        open_runtime(
+            plan,
+            loaded,
+            say=progress.say,
+            interrupts=interrupts,
+            ranks=ranks,
+            make_workers=partial(WorkerPool, logs=path / WORKERS, warn=progress.warn),
+        ) as runtime,
         contextlib.ExitStack() as stack,
     ):
         plan = runtime.plan  # whose engine is one that has started
@@ -367,6 +376,8 @@ def say_runtime(runtime: Runtime, progress: Progress) -> None:
     """Print the engine, the walls around kernels, and what keeps these from being strict."""
     progress.say(f"engine: {runtime.about_engine}")
     progress.say(f"kernels: {runtime.env.walls}")
+    if runtime.workers is not None:
+        progress.say(f"workers: {runtime.workers}")
     if runtime.env.walls.shortfall and runtime.env.walls.level is not Level.NONE:
         progress.say(f"  not strict: {runtime.env.walls.shortfall}")
 

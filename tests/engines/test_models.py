@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import io
 import os
@@ -15,6 +16,9 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+from repl_rl.config import Config
+from repl_rl.config.sections import SamplingConfig
+from repl_rl.engines.vllm.server import VLLMServer
 from repl_rl.errors import ConfigError
 from repl_rl.models.loading import (
     LoadedModel,
@@ -265,6 +269,15 @@ def test_a_window_that_no_layer_uses_does_not_count(loaded: LoadedModel) -> None
 def set_free(monkeypatch: pytest.MonkeyPatch, num_bytes: int) -> None:
     memory = SimpleNamespace(available=num_bytes)
     monkeypatch.setattr("repl_rl.models.loading.psutil.virtual_memory", lambda: memory)
+
+
+def test_a_client_of_servers_opens_for_a_model_without_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    files = read_files(str(folder))
+    assert files.vocabulary == 257
+    sampling = SamplingConfig(engine="vllm-server", servers=("http://localhost:1",))
+    engine = VLLMServer().open(Config(sampling=sampling), files, row_tokens=64)
+    asyncio.run(engine.aclose())
 
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

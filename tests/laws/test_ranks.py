@@ -20,6 +20,7 @@ from repl_rl.base.concurrency import Interrupts, received_signals
 from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, Loss, SamplingConfig
 from repl_rl.credit.advantages import advantage_rows, load_credit
+from repl_rl.engines.base import BusyEngine
 from repl_rl.engines.hf import HF
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.engines.vllm.engine import VLLM
@@ -29,7 +30,7 @@ from repl_rl.progress import SILENT
 from repl_rl.records import Attempt, OutcomeKind, Problem, Scored, Split, Trajectory
 from repl_rl.rollout.plan import make_plan
 from repl_rl.rollout.runner import Waits
-from repl_rl.training.runtime import BusyEngine, Runtime
+from repl_rl.training.runtime import Runtime
 from repl_rl.training.steps import ProblemSequence, Training
 from repl_rl.training.train import train
 from repl_rl.transcript.tokens import ByteCodec
@@ -341,7 +342,9 @@ def test_of_ranks_that_share_servers_those_behind_the_first_adopt_its_weights() 
     engine, nothing = Shared(), SimpleNamespace(model=torch.nn.Module())
     runtime: Any = SimpleNamespace(
         engine=BusyEngine(engine), ranks=Second(rank=1, world=2), loaded=nothing, _probe=[1],
-        plan=SimpleNamespace(sampling=SamplingConfig()), _run=asyncio.run,
+        plan=SimpleNamespace(sampling=SamplingConfig()), _run=asyncio.run, workers=Shared(),
     )  # fmt: skip
+    runtime.workers.adopt = lambda label, version: runtime.workers.adopted.append((label, version))
     assert Runtime.sync(runtime, 3) == 0.25
     assert (engine.adopted, engine.num_sampled) == ([("run-3", 3)], 0)
+    assert runtime.workers.adopted == [("run-3", 3)]  # and so do the workers of each rank

@@ -327,3 +327,42 @@ def test_the_credit_of_a_plan_with_other_settings_has_these() -> None:
     plan = make_plan(Config())
     assert plan.credit.config.scale == "group"
     assert plan.changed(grpo=GRPOConfig(scale="none")).credit.config.scale == "none"
+
+
+SERVED = ('model="PATH"', 'sampling.engine="vllm-server"', 'sampling.servers=["http://h:1"]')
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            ["sampling.engine=hf"],
+            r"the engine 'hf' samples where weights are, and workers hold none; take the engine "
+            r"'vllm-server', or workers.count = 0",
+        ),
+        (
+            ["grpo.credit=tree", "grpo.branching=[4,2]"],
+            r"workers.count = 2 takes no grpo.credit = 'tree', whose groups grow",
+        ),
+        (
+            ['workers.launch=["env", "no-such-command HOST"]'],
+            r"workers.launch has 'no-such-command HOST', but there is no such command here",
+        ),
+    ],
+)
+def test_workers_are_refused_where_they_could_not_work(given: list[str], message: str) -> None:
+    config = resolve(overrides=[*SERVED, "workers.count=2", *given])
+    with pytest.raises(ConfigError, match=message):
+        make_plan(config, to_train=True)
+    make_plan(config)  # for any use but training there are none
+
+
+def test_workers_go_with_an_engine_that_is_a_client() -> None:
+    given = ["workers.count=2", 'workers.launch=["", " ", "env"]']
+    plan = make_plan(resolve(overrides=[*SERVED, *given]), to_train=True)
+    assert (plan.workers.count, plan.workers.launch) == (2, ("", " ", "env"))
+
+
+def test_a_launch_without_workers_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"has no effect: .*; give workers.count = 1"):
+        resolve(overrides=['workers.launch=["ssh HOST"]'])

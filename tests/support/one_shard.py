@@ -26,12 +26,12 @@ from torch.distributed.fsdp import fully_shard
 from cpu_shards import AS_AN_ACCELERATE_CONFIG, shard_on_cpu
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.credit.advantages import load_credit
-from repl_rl.engines.base import SampledLine, Weights
+from repl_rl.engines.base import BusyEngine, SampledLine, Weights
 from repl_rl.models.loading import LoadedModel, load_model, logprobs
 from repl_rl.models.precision import Precision
 from repl_rl.models.weights import gathered, inner_model, is_adapted, named_weights, whole_state
 from repl_rl.records import Scored
-from repl_rl.training.runtime import BusyEngine, Runtime
+from repl_rl.training.runtime import Runtime
 from repl_rl.update.ranks import Ranks, launched
 from repl_rl.update.trainer import WeightSample, make_trainer
 from trainer_kit import Catch, byte_tokenizer, config_of

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from repl_rl.engines.base import LineEnd, SampledLine
+from repl_rl.engines.base import BusyEngine, LineEnd, SampledLine
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.records import OutcomeKind, Scored, Trajectory
 from repl_rl.rollout.runner import Waits
 from repl_rl.training.rollouts import Laps, RolloutCounts, taken_metrics, time_metrics
-from repl_rl.training.runtime import BusyEngine
 from repl_rl.transcript.tokens import ByteCodec
 
 

@@ -60,7 +60,7 @@ from repl_rl.engines.vllm.transfer import Transfer
 from repl_rl.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
-    from repl_rl.models.loading import LoadedModel
+    from repl_rl.models.loading import ModelFiles
 
 T = TypeVar("T")
 
@@ -308,6 +308,7 @@ class VLLMServer(EngineKind):
 
     name = "vllm-server"
     most_forbidden = MOST_FORBIDDEN
+    is_client = True
 
     def check(self, config: Config) -> None:
         check_model(self, config)
@@ -325,21 +326,21 @@ class VLLMServer(EngineKind):
         """ConfigError for a server that is not there, or does not see where weights will be."""
         asyncio.run(_reach(config.sampling))
 
-    def open(self, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
-        open_transfer = None
-        if config.sampling.weights == "nccl":
-            if loaded.model.device.type != "cuda":
+    def open(self, config: Config, loaded: ModelFiles, *, row_tokens: int) -> Engine:
+        open_transfer, model = None, getattr(loaded, "model", None)  # workers send nothing
+        if config.sampling.weights == "nccl" and model is not None:
+            if model.device.type != "cuda":
                 raise ConfigError(
                     "sampling.weights = 'nccl' sends weights from a GPU, and the model is on the "
                     "CPU; give sampling.weights = 'file'"
                 )
             # Three phases within what an engine may take for weights.
             limit_s = config.sampling.engine_timeout_s / 3
-            open_transfer = partial(Transfer, device=loaded.model.device, limit_s=limit_s)
+            open_transfer = partial(Transfer, device=model.device, limit_s=limit_s)
         return VLLMServerEngine(
             config.sampling.servers,
             **common_options(config, loaded, row_tokens),
-            vocabulary=loaded.model.get_input_embeddings().num_embeddings,
+            vocabulary=loaded.vocabulary,
             weights_dir=_inside(config.sampling),
             open_transfer=open_transfer,
         )
