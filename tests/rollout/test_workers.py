@@ -260,7 +260,6 @@ def test_a_worker_that_dies_or_hangs_costs_its_trajectories_and_one_line(
         ("other version", r"has repl_rl 0\.0, and [\d.]+\S* is here; install the same"),
         ("cannot start", r"has ended \(exit code 1\): no module named 'torch'"),
         ("not ready", "did not answer in time"),
-        ("ready twice", "sent what it was not asked for"),
     ],
 )
 def test_a_worker_that_does_not_come_up_refuses_the_run(

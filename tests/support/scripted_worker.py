@@ -144,8 +144,6 @@ class Troubled(Rows):
         if act == "not ready":
             time.sleep(100)
         super().say(report)
-        if act == "ready twice" and self.is_due(0):
-            super().say(report)
 
     def row(self, report: Report) -> dict[str, Any]:
         import msgspec
