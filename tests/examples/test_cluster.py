@@ -199,7 +199,7 @@ def test_kubernetes_pods_share_a_volume_and_let_nobody_else_in() -> None:
 APPS = {"Deployment": "policy", "Job": "trainer"}
 
 
-SHAPES = {
+SHAPES: dict[str, dict[str, Any]] = {
     "8 B": {"hidden_size": 4096, "intermediate_size": 12_288, "num_hidden_layers": 36},
     "32 B": {"hidden_size": 5120, "intermediate_size": 25_600, "num_hidden_layers": 64},
 }
