@@ -56,7 +56,7 @@ def test_accelerates_config_shards_as_a_run_takes_it() -> None:
 
 PROGRAMS = {
     "scontrol": "printf 'n1\\nn2\\nn3\\n'",
-    "curl": "exit 0",
+    "curl": "until [[ -e said ]]; do sleep 0.05; done",  # the server answers once it is there
     "vllm": 'echo "vllm on $SLURMD_NODENAME: $VLLM_SERVER_DEV_MODE $*" >> said; exec sleep 60',
     "torchrun": 'echo "torchrun on $SLURM_NODEID: $*" >> said; env > "env-$SLURM_NODEID"',
     # It starts the command on each node of the list, as srun does.
