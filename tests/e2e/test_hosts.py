@@ -109,7 +109,9 @@ def tokens(run: Path, step: int) -> list[tuple[int, int, list[int]]]:
 def assert_same(run: Path, alone: Path) -> None:
     """The rows of a run are those of one process, one by one, and its weights but for rounding."""
     for name in ("eval-000000", "step-000000"):
-        assert list(compared(f"trajectories/{name}.jsonl", run, alone)) == []
+        found = compared(f"trajectories/{name}.jsonl", run, alone)
+        # Of a run in shards the engine has another name.
+        assert [one for one in found if ": origin.config " not in one] == []
     for step in (1, 2):
         assert tokens(run, step) == tokens(alone, step)
     for name in ("checkpoint-1", "final"):

@@ -56,7 +56,7 @@ def test_accelerates_config_shards_as_a_run_takes_it() -> None:
 
 PROGRAMS = {
     "scontrol": "printf 'n1\\nn2\\nn3\\n'",
-    "curl": "exit 0",
+    "curl": "until [[ -e said ]]; do sleep 0.05; done",  # the server answers once it is there
     "vllm": 'echo "vllm on $SLURMD_NODENAME: $VLLM_SERVER_DEV_MODE $*" >> said; exec sleep 60',
     "torchrun": 'echo "torchrun on $SLURM_NODEID: $*" >> said; env > "env-$SLURM_NODEID"',
     # It starts the command on each node of the list, as srun does.
@@ -199,7 +199,7 @@ def test_kubernetes_pods_share_a_volume_and_let_nobody_else_in() -> None:
 APPS = {"Deployment": "policy", "Job": "trainer"}
 
 
-SHAPES = {
+SHAPES: dict[str, dict[str, Any]] = {
     "8 B": {"hidden_size": 4096, "intermediate_size": 12_288, "num_hidden_layers": 36},
     "32 B": {"hidden_size": 5120, "intermediate_size": 25_600, "num_hidden_layers": 64},
 }

@@ -165,7 +165,11 @@ def updated(
 
 
 def main(
-    model: str, adapted: str, scored: str, output: str, device: Literal["cpu", "cuda"] = "cpu"
+    model: str,
+    adapted: str,
+    scored: str,
+    output: str,
+    device: Any = "cpu",  # or "cuda", as text
 ) -> None:
     ranks, folder = launched(), Path(output)
     everyone: list[Scored] = pickle.loads(Path(scored).read_bytes())
