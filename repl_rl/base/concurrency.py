@@ -13,11 +13,12 @@ import os
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextvars import ContextVar
 from functools import partial
+from queue import SimpleQueue
 from types import FrameType
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from repl_rl.errors import ConfigError
 
@@ -119,11 +120,16 @@ _apart: ContextVar[Apart[Any] | None] = ContextVar("apart", default=None)
 
 
 class Apart(Generic[T]):
-    """`work()` in a thread of its own, which begins at once; signals stay with the main thread.
+    """`work()` in a second thread, which begins at once; signals stay with the main thread.
 
     What it runs by `Interrupts.run` is cancelled by `cancel`. Only one thread at a time may run an
-    event loop: until the work has ended that is this one.
+    event loop: until the work has ended that is the second one. It is the same thread for all work,
+    and stays until the process ends, because Linux ends a child that asks for it with the thread
+    that has started it.
     """
+
+    _all: ClassVar[SimpleQueue[Apart[Any]]] = SimpleQueue()
+    _is_served: ClassVar[bool] = False
 
     def __init__(self, work: Callable[[], T]) -> None:
         self._work = work
@@ -131,13 +137,14 @@ class Apart(Generic[T]):
         self._gate = threading.Lock()
         self._is_cancelled = False
         self._cancel: Callable[[], object] | None = None
-        # Python does not wait for it where a second signal ends the process.
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self._all.put(self)
+        if not Apart._is_served:
+            Apart._is_served = True
+            # Python does not wait for it where a second signal ends the process.
+            threading.Thread(target=_serve, args=[self._all], daemon=True).start()
 
     def result(self) -> T:
         """Wait, and return what `work` returned, or raise what it raised."""
-        self._thread.join()
         return self._future.result()
 
     def cancel(self) -> None:
@@ -146,7 +153,7 @@ class Apart(Generic[T]):
             self._is_cancelled = True
             if self._cancel is not None:
                 self._cancel()
-        self._thread.join()
+        wait([self._future])
 
     def run_loop(self, runner: asyncio.Runner, main: Coroutine[Any, Any, Result]) -> Result:
         """`runner.run(main)` in this thread: see `Interrupts.run`."""
@@ -166,12 +173,20 @@ class Apart(Generic[T]):
 
         return runner.run(cancellable())
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Do the work, in the thread that this is called in."""
         _apart.set(self)
         try:
-            self._future.set_result(self._work())
+            done = self._work()
         except BaseException as error:  # noqa: BLE001  # raised where the result is asked for
             self._future.set_exception(error)
+        else:
+            self._future.set_result(done)
+
+
+def _serve(works: SimpleQueue[Apart[Any]]) -> None:
+    while True:
+        works.get().run()
 
 
 class Interrupts:

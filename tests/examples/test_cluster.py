@@ -219,7 +219,7 @@ def test_the_page_says_what_the_estimate_finds_of_ranks_that_share_a_model(
         head_dim=128,
         max_position_embeddings=40_960,
         tie_word_embeddings=False,
-        **SHAPES[name],  # type: ignore[arg-type]
+        **SHAPES[name],
     ).save_pretrained(folder)
     files, engine = read_files(str(folder)), VLLMServer()
     config = Config(

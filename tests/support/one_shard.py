@@ -216,4 +216,4 @@ def all_of(
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])  # type: ignore[arg-type]
+    main(*sys.argv[1:])
