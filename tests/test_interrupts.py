@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import pytest
 
 from repl_rl.base import concurrency as interrupts
-from repl_rl.base.concurrency import Interrupts, exit_code
+from repl_rl.base.concurrency import Apart, Interrupts, exit_code
 
 
 @pytest.fixture(autouse=True)
@@ -144,6 +145,57 @@ def test_a_result_is_handed_on_and_a_failure_is_its_own() -> None:
             found.run(runner, fails())
         with pytest.raises(asyncio.CancelledError):
             found.run(runner, cancels())
+
+
+def test_work_apart_is_done_in_one_thread_that_stays() -> None:
+    """Children that die with the thread that started them outlive the work."""
+    names = [Apart(threading.current_thread).result() for _ in range(2)]
+    assert names[0] is names[1] is not threading.main_thread()
+    assert names[0].is_alive()
+
+
+def test_work_apart_runs_the_loop_of_the_main_thread_and_its_failure_is_its_own() -> None:
+    async def main() -> int:
+        return 5
+
+    def fails() -> int:
+        raise ZeroDivisionError
+
+    with Interrupts() as found, asyncio.Runner() as runner:
+        assert found.run(runner, main()) == 5
+        assert Apart(lambda: found.run(runner, main())).result() == 5
+        with pytest.raises(ZeroDivisionError):
+            Apart(fails).result()
+        assert found.run(runner, main()) == 5
+
+
+@pytest.mark.parametrize("is_under_way", [True, False])
+def test_work_apart_can_be_cancelled_before_and_while_it_waits(is_under_way: bool) -> None:
+    waits, may_wait = threading.Event(), threading.Event()
+
+    async def main() -> None:
+        waits.set()
+        await asyncio.Event().wait()
+
+    def work() -> None:
+        if not is_under_way:
+            may_wait.wait()
+        found.run(runner, main())
+
+    with Interrupts() as found, asyncio.Runner() as runner:
+        apart = Apart(work)
+        if is_under_way:
+            assert waits.wait(10)
+            apart.cancel()
+        else:
+            cancelling = threading.Thread(target=apart.cancel)
+            cancelling.start()
+            while not apart._is_cancelled:
+                pass
+            may_wait.set()
+            cancelling.join()
+        with pytest.raises(asyncio.CancelledError):
+            apart.result()
 
 
 def test_the_exit_code_is_that_of_the_first_signal() -> None:
