@@ -100,7 +100,7 @@ def made(path: Path) -> str:
     from repl_rl.training.train import make_starter
     from repl_rl.viewer.show.display import Screen
 
-    recipe = Recipe(num_demonstrations=3000, steps=500, hidden_size=128, intermediate_size=384)
+    recipe = Recipe(num_demonstrations=1500, steps=250, hidden_size=128, intermediate_size=384)
     if not path.exists():
         task = load_task("sympy-proofs")[0]
         with Screen() as screen:

@@ -104,7 +104,7 @@ def synced(loaded: LoadedModel, engine: Own, ranks: Ranks) -> dict[str, Any]:
     handle = loaded.model.register_forward_hook(count)
     runtime: Any = SimpleNamespace(
         engine=BusyEngine(engine), ranks=ranks, loaded=loaded, _probe=PROBE,
-        plan=SimpleNamespace(sampling=SamplingConfig()), _run=asyncio.run,
+        plan=SimpleNamespace(sampling=SamplingConfig()), _run=asyncio.run, workers=None,
     )  # fmt: skip
     runtime._score = lambda ids, start: Runtime._score(runtime, ids, start)
     gap = Runtime.sync(runtime, 3)
