@@ -166,8 +166,8 @@ def _meet(ranks: Ranks) -> Any:
                 f"taken; set MASTER_PORT to a free one (torchrun --master-port)"
             ) from None
         raise RankError(
-            f"rank {ranks.rank} has not met the others at {place} within {_MEET_S:g} s; see whether "
-            f"all {ranks.world} run, and have this MASTER_ADDR and a MASTER_PORT that is theirs alone"
+            f"rank {ranks.rank} has not met the others at {place} within {_MEET_S:g} s; see that "
+            f"all {ranks.world} run, with this MASTER_ADDR and a MASTER_PORT of their own"
         ) from error
     except ValueError as error:
         raise ConfigError(
