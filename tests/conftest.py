@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import os
 import re
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -63,6 +66,29 @@ def is_slow(path: Path) -> bool:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Skip slow files where no slow test is asked for: they import torch and trl."""
     return True if "not slow" in config.option.markexpr and is_slow(collection_path) else None
+
+
+@pytest.fixture
+def jumping_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wall clock that is set six hours ahead, and back, between any two looks at it."""
+    looks, read, read_ns = itertools.count(), time.time, time.time_ns
+    monkeypatch.setattr(time, "time", lambda: read() + 21_600 * (next(looks) % 3 - 1))
+    monkeypatch.setattr(time, "time_ns", lambda: read_ns() + 21_600 * 10**9 * (next(looks) % 3 - 1))
+
+
+SMALL_DISK = 1 << 18
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 256 KiB."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mounted = ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK}", "tmpfs", str(path)]
+    if os.geteuid() or subprocess.run(mounted, capture_output=True, check=False).returncode:
+        pytest.skip("cannot mount a small disk here")
+    yield path
+    subprocess.run(["umount", "-l", str(path)], check=True)
 
 
 @pytest.hookimpl(wrapper=True)

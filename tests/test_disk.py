@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import resource
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from repl_rl.base.disk import append_whole, explained, written_aside
-from repl_rl.engines.vllm.server import _write
+from fake_vllm import FakeServer, line_of, use
+from repl_rl.base.disk import append_whole, explained, replace_file, written_aside
+from repl_rl.engines.vllm.server import VLLMServerEngine, _write
 from repl_rl.errors import StorageError
 from repl_rl.records import OutcomeKind, Scored, Trajectory
 from repl_rl.runs.folder import RunFolder, last_checkpoint, numbered_checkpoints
@@ -24,18 +26,7 @@ from repl_rl.runs.trajectory_file import read_trajectories
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]
 SIZE = 1 << 18
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 256 KiB."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    mounted = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(path)]
-    if os.geteuid() or subprocess.run(mounted, capture_output=True, check=False).returncode:
-        pytest.skip("cannot mount a small disk here")
-    yield path
-    subprocess.run(["umount", "-l", str(path)], check=True)
+"""Of `small_disk`."""
 
 
 def weights() -> dict[str, torch.Tensor]:
@@ -79,6 +70,57 @@ def test_weights_for_a_server_that_do_not_fit_are_one_line(small_disk: Path) -> 
     path = small_disk / "run-1.safetensors"
     with pytest.raises(StorageError, match=f"^cannot write '{path}': No space left on device$"):
         _write(weights().items(), path)
+
+
+def test_a_file_that_does_not_fit_leaves_the_one_that_was_there_and_no_other(
+    small_disk: Path,
+) -> None:
+    path = small_disk / "versions.json"
+    replace_file(path, b"{}")
+    with pytest.raises(StorageError, match=f"^cannot write '{path}': No space left on device$"):
+        replace_file(path, bytes(2 * SIZE))
+    assert [file.name for file in small_disk.iterdir()] == ["versions.json"]
+    assert path.read_bytes() == b"{}"
+
+
+class Adapted:
+    """A model with an adapter; one of them is as large as `num_bytes`."""
+
+    def __init__(self, reason: str | None) -> None:
+        self.reason, self.num_bytes = reason, 4
+
+    def why_whole(self) -> str | None:
+        return self.reason
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        return iter([("w", torch.zeros(self.num_bytes // 4))])
+
+    def save_adapter(self, folder: Path) -> None:
+        (folder / "adapter_model.safetensors").write_bytes(bytes(self.num_bytes))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reason", [None, "it is sent whole"], ids=["adapter", "all weights"])
+def test_a_sync_that_the_disk_refuses_is_one_line_and_servers_keep_what_they_have(
+    small_disk: Path, reason: str | None
+) -> None:
+    weights = Adapted(reason)
+
+    async def act(engine: VLLMServerEngine, server: FakeServer) -> list[int]:
+        server.takes_adapters = True
+        await engine.sync(weights, version=1)
+        before = sorted(glob.glob(f"{small_disk}/**", recursive=True))
+        weights.num_bytes = 2 * SIZE
+        told = rf"^cannot write '{small_disk}/.*': No space left on device$"
+        with pytest.raises(StorageError, match=told):
+            await engine.sync(weights, version=2)
+        assert sorted(glob.glob(f"{small_disk}/**", recursive=True)) == before
+        assert not server.is_paused
+        weights.num_bytes = 4
+        await engine.sync(weights, version=3)
+        return [(await line_of(engine)).policy_version]
+
+    assert use(act, weights_dir=small_disk)[0] == [3]
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO])

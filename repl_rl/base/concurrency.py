@@ -143,9 +143,9 @@ class Apart(Generic[T]):
             # Python does not wait for it where a second signal ends the process.
             threading.Thread(target=_serve, args=[self._all], daemon=True).start()
 
-    def result(self) -> T:
-        """Wait, and return what `work` returned, or raise what it raised."""
-        return self._future.result()
+    def result(self, timeout_s: float | None = None) -> T:
+        """Wait, and return what `work` returned, or raise what it raised; TimeoutError if late."""
+        return self._future.result(timeout_s)
 
     def cancel(self) -> None:
         """Cancel the coroutine that runs, or will, and wait for the end of `work`."""

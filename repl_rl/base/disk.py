@@ -80,9 +80,12 @@ def replace_file(path: Path, content: bytes) -> None:
     """
     aside = path.with_name(_ASIDE + path.name)
     with explained(path):
-        aside.write_bytes(content)
-        _flush(aside)
-        aside.rename(path)
+        try:
+            aside.write_bytes(content)
+            _flush(aside)
+            aside.rename(path)
+        finally:
+            aside.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -78,7 +78,7 @@ class Rows:
         row = await self.orders.readline()
         try:
             return msgspec.json.decode(row, type=Order) if row.endswith(b"\n") else None
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"stdin has a row that is no order: {error}") from None
 
     def say(self, report: Report) -> None:

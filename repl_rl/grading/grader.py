@@ -211,7 +211,7 @@ class _Worker:
             raise _lost(await process.wait())
         try:
             return self._decoder.decode(line)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise _WorkerLostError(f"worker said garbage: {error}") from error
 
     async def stop(self) -> None:

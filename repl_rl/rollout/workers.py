@@ -25,6 +25,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from repl_rl.base.concurrency import run_all
+from repl_rl.base.disk import explained
 from repl_rl.base.plugins import searched
 from repl_rl.base.terminal import one_row
 from repl_rl.config.resolve import to_toml
@@ -320,7 +321,8 @@ class WorkerPool:
         """ConfigError, which names the worker, where one does not come up."""
         try:
             self._clock = asyncio.create_task(self._tick())
-            self.logs.mkdir(parents=True, exist_ok=True)
+            with explained(self.logs):
+                self.logs.mkdir(parents=True, exist_ok=True)
             await run_all(_Worker.start, self._workers, at_once=len(self._workers))
             for lost in (one for one in self._workers if one.walls is None):
                 raise ConfigError(f"{lost.name} {lost.fault}")

@@ -333,7 +333,7 @@ def read_record(run: Path) -> WarmRecord | None:
         return msgspec.json.decode((run / _WARM).read_bytes(), type=WarmRecord)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return WarmRecord(transcripts=0, steps=0, learning_rate=0.0)
 
 

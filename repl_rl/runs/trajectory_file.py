@@ -173,7 +173,7 @@ def _decode(row: bytes, decoder: msgspec.json.Decoder[_Kind], where: str) -> _Ki
                 f"{where} has format {version}; this version of repl-rl reads {_OLDEST} to {FORMAT}"
             )
         decoded = _renewed(row, decoder) if former.has_claims(row) else decoder.decode(row)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         # The error may quote the file, which may hold anything.
         why = clean(str(error)).replace("\n", " ")
         raise ConfigError(f"{where} is not a trajectory: {why}; {EXPECTED}") from None

@@ -118,7 +118,7 @@ def made_elsewhere(starter: Path) -> str | None:
     """Name what a cached starter was made with, where that differs from what is here; else None."""
     try:
         made = msgspec.json.decode((starter / _RECIPE).read_bytes(), type=_Made).versions
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return "by another version of repl-rl"
     now = installed_versions(starter_sandbox().preload)
     del now["platform"]  # names the kernel, too; nothing depends on it

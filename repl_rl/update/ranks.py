@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from repl_rl.base.concurrency import launcher_number, num_processes
+from repl_rl.base.concurrency import Apart, launcher_number, num_processes
 from repl_rl.config.sections import Settings
 from repl_rl.engines.base import EngineKind
 from repl_rl.errors import ConfigError, RankError
@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 _LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 _FSDP, _DEEPSPEED = "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"
+_MEET_S = 1800.0
+"""Seconds in which all ranks must have come: a launcher starts them at once."""
 _SHARDED_ON = {"cuda"}
 """Devices on which accelerate shards. Elsewhere it says nothing and does not."""
 
@@ -129,8 +131,12 @@ class Ranks:
             os.environ["OMP_NUM_THREADS"] = str(num_threads)  # accelerate counts cores of its own
         # Objects go over the CPU, also where gradients go over GPUs.
         backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+        store, limit = _meet(self), timedelta(seconds=timeout_s)
+        store.set_timeout(limit)
         with peers_named():
-            torch.distributed.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
+            torch.distributed.init_process_group(
+                backend, store=store, rank=self.rank, world_size=self.world, timeout=limit
+            )
         if device != "cpu":
             own = torch.cuda.get_device_properties(torch.cuda.current_device())
             refuse_shared(self.gather([f"{own.name} {own.uuid}"]))
@@ -139,6 +145,36 @@ class Ranks:
 
 
 ALONE = Ranks()
+
+
+def _meet(ranks: Ranks) -> Any:
+    """Return the store by which ranks find each other, at the launcher's address.
+
+    ConfigError where that is none, or is taken; RankError where one of them does not come.
+    """
+    from torch.distributed.rendezvous import rendezvous
+
+    place = ":".join(os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
+    limit = timedelta(seconds=_MEET_S)
+    try:
+        # Apart: torch waits for ever where something else answers at that address.
+        store, _, _ = Apart(lambda: next(rendezvous("env://", timeout=limit))).result(_MEET_S)
+    except (RuntimeError, TimeoutError) as error:
+        if "EADDRINUSE" in str(error):
+            raise ConfigError(
+                f"rank {ranks.rank} cannot listen at {place}, where ranks are to meet: the port is "
+                f"taken; set MASTER_PORT to a free one (torchrun --master-port)"
+            ) from None
+        raise RankError(
+            f"rank {ranks.rank} has not met the others at {place} within {_MEET_S:g} s; see that "
+            f"all {ranks.world} run, with this MASTER_ADDR and a MASTER_PORT of their own"
+        ) from error
+    except ValueError as error:
+        raise ConfigError(
+            f"ranks cannot meet at MASTER_ADDR:MASTER_PORT = {place!r}: {error}; start them with "
+            f"torchrun, or set both"
+        ) from None
+    return store
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> Ranks:

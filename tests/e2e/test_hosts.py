@@ -29,7 +29,7 @@ SUPPORT = Path(__file__).parents[1] / "support"
 LIMIT_S = 500
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.long,
+    pytest.mark.deaths,
     pytest.mark.train,
     pytest.mark.kernel,
     pytest.mark.timeout(2 * LIMIT_S),

@@ -28,9 +28,10 @@ class Judge:
                 os._exit(3)
             case "be killed":
                 os.kill(os.getpid(), signal.SIGKILL)
-            case "garbage":
+            case "garbage" | "no text":
+                row = b"not json\n" if submission == "garbage" else b'{"verdict": "\xff"}\n'
                 for number in range(3, 10):
-                    try_to_write(number)
+                    try_to_write(number, row)
                 time.sleep(60)
             case "raise":
                 raise KeyError("no such certificate")
@@ -143,8 +144,8 @@ def proved(evidence: str) -> Verdict:
     return Verdict(kind=VerdictKind.PROVED, evidence=evidence)
 
 
-def try_to_write(number: int) -> None:
+def try_to_write(number: int, row: bytes) -> None:
     try:
-        os.write(number, b"not json\n")
+        os.write(number, row)
     except OSError:
         return

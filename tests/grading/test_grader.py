@@ -80,8 +80,9 @@ def test_a_submission_that_gets_every_worker_killed_is_to_blame() -> None:
     assert (verdict.kind, verdict.method) == (VerdictKind.MALFORMED, "reference")
 
 
-def test_garbage_is_undecided_and_the_worker_replaced() -> None:
-    garbled, served = graded("garbage", "2")
+@pytest.mark.parametrize("said", ["garbage", "no text"])
+def test_garbage_is_undecided_and_the_worker_replaced(said: str) -> None:
+    garbled, served = graded(said, "2")
     assert garbled.kind is VerdictKind.UNDECIDED
     assert (garbled.grader_error or "").startswith("worker said garbage")
     assert served.kind is VerdictKind.PROVED

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import pickle
 import signal
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,6 +35,7 @@ from repl_rl.training.runtime import Runtime
 from repl_rl.training.steps import ProblemSequence, Training
 from repl_rl.training.train import train
 from repl_rl.transcript.tokens import ByteCodec
+from repl_rl.update import ranks as update_ranks
 from repl_rl.update.ranks import (
     ALONE,
     Ranks,
@@ -309,6 +311,65 @@ def test_a_signal_to_one_of_several_ends_rollouts_and_nothing_else() -> None:
         signal.raise_signal(signal.SIGTERM)  # in an update, say
         assert interrupts.is_asked()
     received_signals.clear()
+
+
+@pytest.fixture
+def meeting(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """A port that somebody else listens at and never answers; ranks are to meet there."""
+    monkeypatch.setattr(update_ranks, "_MEET_S", 1.0)
+    for name in ("TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        words = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(taken.getsockname()[1])}
+        joined = {"ACCELERATE_TORCH_DEVICE": "cpu", "OMP_NUM_THREADS": "1"}
+        for name, word in (words | joined | {"WORLD_SIZE": "2"}).items():
+            monkeypatch.setenv(name, word)
+        yield taken
+
+
+def meet(monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+    monkeypatch.setenv("RANK", str(rank))
+    with Ranks(rank=rank, world=2).joined(device="cpu", timeout_s=9999):
+        pytest.fail("nobody else is there")
+
+
+def test_a_port_that_is_taken_is_refused_by_the_rank_that_listens_there(
+    monkeypatch: pytest.MonkeyPatch, meeting: socket.socket
+) -> None:
+    place = rf"127\.0\.0\.1:{meeting.getsockname()[1]}"
+    with pytest.raises(ConfigError, match=rf"^rank 0 cannot listen at {place}, .* is taken; set M"):
+        meet(monkeypatch, 0)
+
+
+def test_a_rank_that_meets_somebody_else_ends_in_time(
+    monkeypatch: pytest.MonkeyPatch, meeting: socket.socket
+) -> None:
+    place = rf"127\.0\.0\.1:{meeting.getsockname()[1]}"
+    with pytest.raises(RankError, match=rf"^rank 1 has not met the others at {place} within 1 s; "):
+        meet(monkeypatch, 1)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_whose_peer_never_starts_ends_in_time(
+    monkeypatch: pytest.MonkeyPatch, meeting: socket.socket, rank: int
+) -> None:
+    meeting.close()
+    with pytest.raises(RankError, match=rf"^rank {rank} has not met the others .* all 2 run"):
+        meet(monkeypatch, rank)
+
+
+@pytest.mark.parametrize(
+    ("name", "word"), [("MASTER_ADDR", None), ("MASTER_PORT", None), ("MASTER_PORT", "free")]
+)
+def test_an_address_that_is_none_is_refused(
+    monkeypatch: pytest.MonkeyPatch, meeting: socket.socket, name: str, word: str | None
+) -> None:
+    if word is None:
+        monkeypatch.delenv(name)
+    else:
+        monkeypatch.setenv(name, word)
+    with pytest.raises(ConfigError, match=r"^ranks cannot meet at MASTER_ADDR:MASTER_PORT = '"):
+        meet(monkeypatch, 1)
 
 
 def test_another_rank_that_is_gone_is_named_in_one_line() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,7 +17,7 @@ import pytest
 import scripted_worker
 from own_processes import children
 from repl_rl.config.resolve import resolve
-from repl_rl.errors import ConfigError, WorkerError
+from repl_rl.errors import ConfigError, StorageError, WorkerError
 from repl_rl.records import Attempt, Branch, Problem, Scored, Stem
 from repl_rl.rollout import workers
 from repl_rl.rollout.plan import make_plan
@@ -71,7 +72,11 @@ def launch_of(trouble: str, folder: Path) -> str:
 
 
 def pool_of(
-    folder: Path, *troubles: str, launch: Sequence[str] = (), **settings: Any
+    folder: Path,
+    *troubles: str,
+    launch: Sequence[str] = (),
+    logs: Path | None = None,
+    **settings: Any,
 ) -> tuple[WorkerPool, Heard]:
     """A worker for each trouble, in which one of them gets once; "" stands for none."""
     commands = launch or [launch_of(trouble, folder) for trouble in troubles]
@@ -90,7 +95,7 @@ def pool_of(
         context_tokens=64,
         runner=runner_of(SeededEngine()),
         on_sampled=heard.sampled,
-        logs=folder / "workers",
+        logs=folder / "workers" if logs is None else logs,
         warn=heard.warnings.append,
     )
     return pool, heard
@@ -325,6 +330,31 @@ def test_time_in_which_this_process_does_not_run_is_nobodys_silence(tmp_path: Pa
 
     assert run(pool, act) == made_here(attempts())
     assert heard.warnings == []
+
+
+@pytest.mark.usefixtures("jumping_clock")
+def test_a_clock_that_jumps_here_and_there_is_nobodys_silence(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"workers.timeout_s": 6.0}
+    made, heard = rows_by(tmp_path, "clock jumps", "", most_s=60.0, **settings)
+    assert made == made_here(attempts())
+    assert heard.warnings == []
+
+
+def test_workers_whose_words_the_disk_refuses_make_the_same_rows(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    (small_disk / "filling").write_bytes(bytes(os.statvfs(small_disk).f_bavail * 4096))
+    pool, heard = pool_of(tmp_path, "leaves@2", "", logs=small_disk / "workers")
+    assert run(pool, lambda pool: pool.run(attempts(12))) == made_here(attempts(12))
+    (warning,) = heard.warnings
+    assert " has ended (exit code " in warning
+
+
+def test_a_folder_for_their_words_that_the_disk_refuses_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    pool, _ = pool_of(tmp_path, "", logs=tmp_path / "taken" / "workers")
+    with pytest.raises(StorageError, match=r"^cannot write '.*/taken/workers': Not a directory$"):
+        run(pool, lambda pool: pool.run(attempts()))
 
 
 def test_what_is_called_off_costs_no_later_run(tmp_path: Path) -> None:

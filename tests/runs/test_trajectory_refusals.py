@@ -42,6 +42,10 @@ from trajectory_kit import FULL, HERE, ROW, row, titles
         (b'{"format": 1, "scored": null}\n', "is not a trajectory: Expected `object`, got `null`"),
         (b'{"format": 1, "scored": "\xff"}\n', "is not a trajectory"),
         (b'{"format": 2, "records": []}\n', "is not a trajectory: it has no `scored`"),
+        (
+            row(ROW).replace(b'"p-1"', b'"p-\xff"'),
+            "is not a trajectory: 'utf-8' codec can't decode",
+        ),
         (b'{"format": 2, "origin": {}}\n', "is not a trajectory: .*missing required field"),
         (b'{"format": 1, "x": ' + b"[" * 99_999 + b"\n", "is not a trajectory"),
         (row(ROW)[:-40] + b"\n", "is not a trajectory: Input data was truncated"),

@@ -339,6 +339,19 @@ def test_a_cancelled_line_leaves_the_kernel_killed(
     assert loop_runner.run(cancel()).status is ExecStatus.KILLED
 
 
+@pytest.mark.usefixtures("jumping_clock")
+def test_a_clock_that_jumps_ends_no_line_and_no_kernel(
+    loop_runner: asyncio.Runner, pool: KernelPool
+) -> None:
+    async def use() -> list[ExecStatus]:
+        kernel = await pool.acquire(seed=1)
+        ran = [await kernel.run(f"{number}\n") for number in range(4)]
+        await kernel.aclose()
+        return [one.status for one in ran]
+
+    assert loop_runner.run(use()) == [ExecStatus.OK] * 4
+
+
 def test_sympy_prints_as_text(loop_runner: asyncio.Runner, sympy_pool: KernelPool) -> None:
     async def show() -> list[str]:
         kernel = await sympy_pool.acquire(seed=1)

@@ -7,6 +7,7 @@ is in it; all others work. What a launch command puts behind is not read.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import random
@@ -226,6 +227,9 @@ ACTS: dict[str, Callable[[Troubled, Report], None]] = {
 
 
 async def main(trouble: str, folder: str) -> None:
+    if trouble == "clock jumps":
+        read, looks = time.time, itertools.count()
+        time.time = lambda: read() + 21_600 * (next(looks) % 3 - 1)
     with private_stdout() as output:
         rows = Troubled(await _stdin(), output)
         rows.trouble, rows.folder, rows.num_said = trouble, Path(folder), 0

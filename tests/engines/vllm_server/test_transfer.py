@@ -133,6 +133,15 @@ def test_weights_go_through_memory_while_a_server_is_paused(peer: Peer) -> None:
     assert server.paths == [*first, *rest]
 
 
+@pytest.mark.usefixtures("jumping_clock")
+def test_a_clock_that_jumps_ends_no_phase(peer: Peer) -> None:
+    async def act(engine: VLLMServerEngine, _: FakeServer) -> int:
+        await engine.sync(WEIGHTS, version=1)
+        return (await line_of(engine)).policy_version
+
+    assert use(act, **by_memory(peer))[0] == 1
+
+
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_peer_that_is_silent_ends_the_sync_at_the_deadline_of_the_phase(
     phase: str, peer: Peer

@@ -197,6 +197,26 @@ def test_weights_that_somebody_else_sends_while_lines_flow_are_found_at_the_end_
     use(act)
 
 
+@pytest.mark.usefixtures("jumping_clock")
+def test_a_clock_that_jumps_changes_neither_lines_nor_updates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(vllm_replica, "_TRUST_S", 0.0)
+
+    async def act(engine: VLLMServerEngine, *servers: FakeServer) -> list[SampledLine]:
+        servers[0].trouble = [(503, "busy")]
+        lines = []
+        for version in (1, 2):
+            async with answered_within(15, "the weights"):
+                await engine.sync(WEIGHTS, version=version)
+            lines += [await line_of(engine, seed=seed) for seed in range(3)]
+        return lines
+
+    lines, _ = use(act, num_servers=2)
+    assert [line.policy_version for line in lines] == [1] * 3 + [2] * 3
+    assert [list(one.ids) for one in lines] == 2 * [written([20, 21, 22], s, 9) for s in range(3)]
+
+
 def test_another_process_adopts_weights_without_sending_any() -> None:
     async def act(engine: VLLMServerEngine, server: FakeServer) -> tuple[int, list[str]]:
         other = engine_of(server)
