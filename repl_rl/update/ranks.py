@@ -148,10 +148,7 @@ ALONE = Ranks()
 
 
 def _meet(ranks: Ranks) -> Any:
-    """Return the store by which ranks find each other, at the launcher's address.
-
-    ConfigError where that is none, or is taken; RankError where one of them does not come.
-    """
+    """Return the store by which ranks find each other; ConfigError or RankError where they cannot."""
     from torch.distributed.rendezvous import rendezvous
 
     place = ":".join(os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))

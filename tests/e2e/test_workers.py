@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from watched_command import WatchedCommand
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.long,
+    pytest.mark.deaths,
     pytest.mark.train,
     pytest.mark.kernel,
     pytest.mark.timeout(900),
@@ -127,6 +128,29 @@ def test_a_run_with_workers_of_which_one_is_killed_is_the_run_without(
     resumed = repl_rl("train", "--resume", "run", *more)
     assert (resumed.code, resumed.left_behind) == (0, []), resumed.stderr
     assert "workers.count = 0, 2 before" in resumed.stderr
+
+
+def test_a_worker_that_dies_beside_an_update_changes_no_row(
+    repl_rl: Command, words: list[str], tmp_path: Path
+) -> None:
+    """It has rollouts of the next step under way; the last of three is made beside the second."""
+    more = set_words("grpo.staleness=1", "grpo.steps=3", "eval.problems=0")
+    alone = repl_rl(*words, *more, "--output", "alone")
+    assert (alone.code, alone.left_behind) == (0, []), alone.stderr
+    killed: list[int] = []
+
+    def kill() -> bool:
+        if not killed and (tmp_path / "run" / "trajectories" / "step-000001.jsonl").exists():
+            killed.append(workers_of_all()[0].pid)
+            os.kill(killed[0], signal.SIGKILL)
+        return False
+
+    several = set_words("workers.count=2")
+    ended = repl_rl(*words, *more, *several, "--output", "run", interrupt_when=kill)
+    assert (ended.code, ended.left_behind) == (0, []), ended.stderr + ended.stdout
+    assert killed
+    differing = differences(tmp_path / "alone", tmp_path / "run")
+    assert [one for one in differing if "origin.config" not in one] == []
 
 
 def test_ranks_with_workers_of_their_own_make_the_rows_of_one_process(
