@@ -148,7 +148,7 @@ ALONE = Ranks()
 
 
 def _meet(ranks: Ranks) -> Any:
-    """Return the store by which ranks find each other; ConfigError or RankError where they cannot."""
+    """Return the store by which ranks find each other. ConfigError or RankError without one."""
     from torch.distributed.rendezvous import rendezvous
 
     place = ":".join(os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))

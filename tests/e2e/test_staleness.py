@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import resource
 import shutil
 import signal
 from collections.abc import Callable
@@ -12,11 +14,12 @@ import pytest
 
 from copying_kind import CopyingKind
 from repl_rl.config.resolve import resolve
-from repl_rl.errors import ConfigError, EngineError
+from repl_rl.errors import ConfigError, EngineError, StorageError
 from repl_rl.records import Scored
 from repl_rl.rollout.plan import make_plan
-from repl_rl.runs.trajectory_file import read_trajectories
+from repl_rl.runs.trajectory_file import read_trajectories, rows_of
 from repl_rl.testing.under_test import one_thread
+from repl_rl.training import steps
 from repl_rl.training.train import train
 from run_metrics import read_metrics
 from same_run import differences
@@ -80,6 +83,15 @@ def whole(
     )
 
 
+@pytest.fixture
+def plain(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of lines that was never ended."""
+    path = shared_folder(tmp_path_factory) / "stale-0"
+    return once(
+        path, lambda path: shutil.move(run(tiny_model, path.with_suffix(".made"), {}), path)
+    )
+
+
 def test_a_step_is_sampled_by_the_weights_from_before_the_last_update(
     tiny_model: Path, tmp_path: Path, whole: Path, form: dict[str, object]
 ) -> None:
@@ -118,7 +130,7 @@ def test_an_engine_that_shares_the_weights_is_refused() -> None:
 
 
 def test_rollouts_that_fail_beside_an_update_end_the_run_with_a_checkpoint_to_go_on_from(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: Path
 ) -> None:
     """The weights of step 2 have sampled nothing when step 3 has ended: none is kept of it."""
     monkeypatch.setattr(CopyingKind, "fails_at", 2)
@@ -126,9 +138,47 @@ def test_rollouts_that_fail_beside_an_update_end_the_run_with_a_checkpoint_to_go
         run(tiny_model, tmp_path / "run", {})
     names = {path.name for path in (tmp_path / "run" / "checkpoints").glob("checkpoint-*")}
     assert names == {"checkpoint-2"}
+    monkeypatch.undo()
+    assert_goes_on_as(plain, tiny_model, tmp_path / "run")
 
 
-@pytest.mark.long
+def assert_goes_on_as(whole: Path, model: Path, ended: Path) -> None:
+    """It goes on in a copy: this process has the folder that it failed in for its own."""
+    copied = ended.with_name("copied")
+    shutil.copytree(ended, copied)
+    assert differences(whole, run(model, copied, {}, resume=True)) == []
+
+
+def test_rows_made_ahead_that_do_not_fit_leave_the_checkpoint_before_to_go_on_from(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: Path
+) -> None:
+    """The disk refuses those of the checkpoint of step 4, whose weights have sampled nothing."""
+    limits, path = resource.getrlimit(resource.RLIMIT_FSIZE), tmp_path / "run"
+    encode, num_saves = rows_of, itertools.count(1)
+
+    def too_many(scored: list[Scored]) -> bytes:
+        return encode(scored) if next(num_saves) < 2 else bytes(1 << 26)
+
+    monkeypatch.setattr(steps, "rows_of", too_many)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 25, limits[1]))
+    try:
+        with pytest.raises(StorageError, match=r"^cannot write '.*ahead\.jsonl': File too large$"):
+            run(tiny_model, path, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [one.name for one in (path / "checkpoints").iterdir()] == ["checkpoint-2"]
+    monkeypatch.undo()
+    assert_goes_on_as(plain, tiny_model, path)
+
+
+@pytest.mark.usefixtures("jumping_clock")
+def test_a_clock_that_jumps_changes_no_row_and_no_weight(
+    tiny_model: Path, tmp_path: Path, plain: Path
+) -> None:
+    assert differences(plain, run(tiny_model, tmp_path / "run", {})) == []
+
+
+@pytest.mark.deaths
 @pytest.mark.parametrize("when", [2, 3, 4])
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_run_that_is_ended_at_any_moment_makes_the_same_trajectories(
