@@ -235,5 +235,5 @@ def test_checkpoints_are_between_rollouts() -> None:
 
 
 def test_a_run_that_would_end_within_a_rollout_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^grpo\.steps = 100 would end within a rollout, which "):
+    with pytest.raises(ConfigError, match=r"^grpo\.steps = 70 would end within a rollout, which "):
         resolve(overrides=["grpo.passes=3"])
