@@ -1,4 +1,4 @@
-"""What rollouts beside the update buy: `benchmarks/overlap.py --vllm PYTHON --output DIR`.
+"""Gain of rollouts beside the update: `benchmarks/overlap.py --vllm PYTHON --output DIR`.
 
 The packaged task and a starter whose heads vLLM's kernels for CPUs take (made once, in DIR, or
 MODEL), `vllm serve` on a core of its own, the trainer with its kernels on another. Each arm trains

@@ -1,4 +1,4 @@
-"""What workers carry: `python benchmarks/workers.py [-n 400] [--workers 0 1 2 4]`, one table.
+"""Load that workers carry: `python benchmarks/workers.py [-n 400] [--workers 0 1 2 4]`, one table.
 
 Trajectories a second by how many workers make them, 0 being this process itself, with real kernels
 and an engine of 0 ms: what is left is the line loop, kernels and rows. Each writes six lines of
@@ -72,7 +72,7 @@ class InstantEngine:
 
 
 class Instant(EngineKind):
-    """What workers find by the name `workers:Instant`."""
+    """Kind that workers find by the name `workers:Instant`."""
 
     name = "instant"
     is_client = True

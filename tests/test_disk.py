@@ -26,7 +26,7 @@ from repl_rl.runs.trajectory_file import read_trajectories
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]
 SIZE = 1 << 18
-"""Of `small_disk`."""
+"""Size of `small_disk`."""
 
 
 def weights() -> dict[str, torch.Tensor]:

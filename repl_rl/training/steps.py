@@ -46,6 +46,8 @@ from repl_rl.update.sft import refuse_divergence
 from repl_rl.update.trainer import largest_divisor
 
 _EVALUATION = "evaluation"
+_Inside = Callable[[str, int], Update]
+"""Makes a bar inside of another: see `Progress.inside`."""
 _ROWS, _NUMBERS = "ahead.jsonl", "ahead.json"
 """In a checkpoint: trajectories of the next step, and the numbers of their rollouts."""
 
@@ -221,8 +223,7 @@ class Training:
         The first rank also has those of all, in the order of the batch.
         """
         made: list[Scored] = []
-        update = self.progress.inside("sampling", len(numbers))
-        sample = self._sampling(numbers, step, update, made)
+        sample = self._sampling(numbers, step, made, self.progress.inside)
         try:
             done = self.runtime.interrupts.stoppable(sample)
             rolled = self._gathered(done or _Rollouts(step=step, own=made))
@@ -238,7 +239,8 @@ class Training:
         num_problems = grpo.problems_per_step * grpo.updates_per_rollout
         numbers, step = [one + num_problems for one in numbers], step + grpo.num_rollout_updates
         made: list[Scored] = []
-        work = Apart(self._sampling(numbers, step, ignore, made))
+        # Without bars: the update's is on the screen.
+        work = Apart(self._sampling(numbers, step, made, lambda *_: ignore))
         self._ahead = _Ahead(step=step, work=work, made=made)
 
     def _settle(self, ahead: _Ahead) -> None:
@@ -255,7 +257,7 @@ class Training:
             self.runtime.sleep()
 
     def _sampling(
-        self, numbers: Sequence[int], step: int, update: Update, made: list[Scored]
+        self, numbers: Sequence[int], step: int, made: list[Scored], inside: _Inside
     ) -> Callable[[], _Rollouts]:
         """Return what makes this rank's rollouts of a step. Trajectories join `made` as they end.
 
@@ -264,6 +266,7 @@ class Training:
         problems = {number: self.problems[number] for number in numbers}
         if self.prefixes is not None:
             self.prefixes.agree(problems)
+        update = inside("sampling", len(numbers))
         run = partial(run_counted, self.runtime, update=update, on_scored=made.append)
 
         def sample() -> _Rollouts:
@@ -271,7 +274,7 @@ class Training:
             stems = {} if self.prefixes is None else self.prefixes.stems(problems)
             make = partial(self._attempts, numbers, step, stems)
             scored = rolled_out(self.credit, make(), partial(run_as_one, run))
-            scored, num_again = self._roll_again(scored, make)
+            scored, num_again = self._roll_again(scored, make, inside)
             return _Rollouts(step=step, own=scored, num_again=num_again, taken=counted.taken())
 
         return sample
@@ -309,7 +312,7 @@ class Training:
             self.sink.folder.append_trajectories(rollouts_name(step), made)
 
     def _roll_again(
-        self, scored: list[Scored], make: Callable[..., list[Attempt]]
+        self, scored: list[Scored], make: Callable[..., list[Attempt]], inside: _Inside
     ) -> tuple[list[Scored], int]:
         """`scored` with other trajectories for groups that teach nothing, which are not kept.
 
@@ -323,8 +326,7 @@ class Training:
             num_again += len(dead)
             attempts = make(again=again)
             rows = [i for i, one in enumerate(attempts) if one.group_index in dead]
-            update = self.progress.inside("again", len(rows)) if not self._is_stale else ignore
-            run = partial(run_counted, self.runtime, update=update)
+            run = partial(run_counted, self.runtime, update=inside("again", len(rows)))
             fresh = run_as_one(run, [attempts[i] for i in rows])
             for row, item in zip(rows, fresh, strict=True):
                 scored[row] = item

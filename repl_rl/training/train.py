@@ -256,7 +256,7 @@ def _run(
         contextlib.ExitStack() as stack,
     ):
         plan = runtime.plan  # whose engine is one that has started
-        if plan.grpo.staleness:
+        if plan.grpo.staleness:  # asked once more: `auto` may have come to another engine
             plan.engine.check_staleness()
         # The folder is made this late so that a refused run leaves its --output free.
         folder = _folder(path, run, runtime, policy, progress) if ranks.is_first else None
@@ -297,7 +297,7 @@ def _run(
         )
         before = held_out.measure(0)
         progress.say(f"held-out before: {before or evaluate.NOT_MEASURED}")
-        _update(training, path, None if run is None else run.checkpoint)
+        _update(training, path, run)
         _save(loaded, final)
         runtime.sync(plan.grpo.steps)
         after = held_out.measure(plan.grpo.steps) if plan.grpo.steps else before
@@ -382,7 +382,8 @@ def say_runtime(runtime: Runtime, progress: Progress) -> None:
         progress.say(f"  not strict: {runtime.env.walls.shortfall}")
 
 
-def _update(training: steps.Training, path: Path, checkpoint: Path | None) -> None:
+def _update(training: steps.Training, path: Path, run: Begun | None) -> None:
+    checkpoint = None if run is None else run.checkpoint
     settings, runtime, progress = training.settings, training.runtime, training.progress
     loaded, num_steps = runtime.loaded, settings.grpo.steps
     if (every := checkpoint_every(settings)) != settings.report.checkpoint_every:
@@ -403,12 +404,12 @@ def _update(training: steps.Training, path: Path, checkpoint: Path | None) -> No
             ranks=runtime.ranks,
             ahead=training,
         )
-        if checkpoint is not None and checkpoint.name == f"checkpoint-{num_steps}":
+        if run is not None and checkpoint is not None and run.step == num_steps:
             with _readable(checkpoint):
                 trainer.load_weights(checkpoint)
         elif num_steps:
-            if checkpoint is not None:
-                training.restore(int(checkpoint.name.rpartition("-")[2]), checkpoint)
+            if run is not None and checkpoint is not None:
+                training.restore(run.step, checkpoint)
             with (
                 contextlib.closing(training),
                 last_step_kept(trainer, runtime.ranks),

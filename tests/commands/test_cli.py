@@ -90,7 +90,7 @@ def test_a_dry_run_estimates_memory_beside_its_config(call: Call, tmp_path: Path
 def test_a_dry_run_prints_the_world(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a launcher's variables: 64 trajectories of a step, 16 processes."""
+    """Read a launcher's variables: 64 trajectories of a step, 16 processes."""
     monkeypatch.setenv("WORLD_SIZE", "16")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     model = str(save_tiny_model(tmp_path / "model"))

@@ -100,7 +100,7 @@ def weights_apart(one: Path, other: Path, name: str) -> float:
 
 
 def tokens(run: Path, step: int) -> list[tuple[int, int, list[int]]]:
-    """Of each row of a step: its group, its sibling and what it sampled, in order."""
+    """For each row of a step: its group, its sibling and what it sampled, in order."""
     rows = (run / "trajectories" / f"step-{step:06d}.jsonl").read_text().splitlines()[1:]
     made = [json.loads(row)["scored"]["trajectory"] for row in rows]
     return [(row["group_index"], row["sibling_index"], row["completion_ids"]) for row in made]

@@ -132,7 +132,7 @@ def environment_of(file: Path) -> dict[str, str]:
 
 
 def config_of(words: list[str]) -> Config:
-    """What `repl-rl train` makes of these words, without its files."""
+    """Return what `repl-rl train` makes of these words, without its files."""
     group = cli.make_context("repl-rl", [], resilient_parsing=True)
     command: Any = cli.get_command(group, "train")
     context = command.make_context("train", words[1:], parent=group, resilient_parsing=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import pickle
 import signal
@@ -72,28 +71,6 @@ RUNS: dict[str, dict[str, Any]] = {
 
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]
-
-
-@pytest.fixture(scope="module")
-def three_groups(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> list[Scored]:
-    """Four siblings each: two processes take six rows, so the second group lies in both.
-
-    Half of a group has another mean than the whole. The engine is said to have found all tokens at
-    -5.5, near which the model has them.
-    """
-    scored = []
-    for number in range(12):
-        group, sibling = divmod(number, 4)
-        lines = [(f" x{sibling}\n", ERROR, "E\n>>>"), (" y" * (sibling + 1) + "\n", OK, "1\n>>>")]
-        trajectory = make_trajectory(
-            lines[sibling % 2 :], prompt=">" * (group + 1), group_index=group, sibling_index=sibling
-        )
-        trajectory = dataclasses.replace(
-            trajectory, logprobs=tuple(-5.5 * is_sampled for is_sampled in trajectory.loss_mask)
-        )
-        line_rewards = [-0.1, 0.0][sibling % 2 :]
-        scored.append(make_scored(trajectory, (0.0, 0.2, 1.0, 0.7)[sibling] * group, line_rewards))
-    return scored
 
 
 Ended = list[tuple[Tensors, dict[str, float]]]

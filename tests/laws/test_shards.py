@@ -5,9 +5,7 @@ Shards are those of FSDP2, over gloo on a CPU.
 
 from __future__ import annotations
 
-import dataclasses
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.models.loading import load_model, logprobs, num_parameters, read_files
 from repl_rl.models.precision import Precision
 from repl_rl.models.weights import named_weights
-from repl_rl.records import OutcomeKind, Scored, Trajectory
+from repl_rl.records import OutcomeKind, Scored
 from repl_rl.rollout.plan import make_plan
 from repl_rl.training.warmstart import estimate_warm
 from repl_rl.update.grpo import check_shards_of
@@ -52,26 +50,6 @@ def folders(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
     return {"model": model_folder, "adapted": adapted}
 
 
-@pytest.fixture(scope="module")
-def three_groups(
-    make_trajectory: Callable[..., Trajectory], make_scored: Callable[..., Scored]
-) -> list[Scored]:
-    """Four siblings each, of different lengths; two and four processes part a group."""
-    scored = []
-    for number in range(12):
-        group, sibling = divmod(number, 4)
-        lines = [(f" x{sibling}\n", ERROR, "E\n>>>"), (" y" * (sibling + 1) + "\n", OK, "1\n>>>")]
-        trajectory = make_trajectory(
-            lines[sibling % 2 :], prompt=">" * (group + 1), group_index=group, sibling_index=sibling
-        )
-        trajectory = dataclasses.replace(
-            trajectory, logprobs=tuple(-5.5 * is_sampled for is_sampled in trajectory.loss_mask)
-        )
-        line_rewards = [-0.1, 0.0][sibling % 2 :]
-        scored.append(make_scored(trajectory, (0.0, 0.2, 1.0, 0.7)[sibling] * group, line_rewards))
-    return scored
-
-
 @pytest.fixture(scope="module", params=[2, 4])
 def output(
     request: pytest.FixtureRequest,
@@ -80,7 +58,7 @@ def output(
     three_groups: list[Scored],
     warm_python: WarmPython,
 ) -> Path:
-    """What so many processes have left: see `one_shard.py`."""
+    """Findings of so many processes: see `one_shard.py`."""
     output: Path = tmp_path_factory.mktemp("shards")
     rows = output / "rows.pickle"
     rows.write_bytes(pickle.dumps(three_groups))
@@ -99,7 +77,7 @@ def ranks(output: Path) -> list[Found]:
 def learnt(
     folders: dict[str, Path], three_groups: list[Scored], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Found]:
-    """What one process learns of all rows."""
+    """Weights that one process learns from all rows."""
     folder: Path = tmp_path_factory.mktemp("one")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")

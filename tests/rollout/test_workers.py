@@ -48,7 +48,7 @@ def attempts(number: int = 6) -> list[Attempt]:
 
 
 def made_here(wanted: Sequence[Attempt]) -> list[Scored]:
-    """What one process makes of them, without workers."""
+    """Rows that one process makes of them, without workers."""
     engine = SeededEngine()
     engine.version = VERSION
     return asyncio.run(runner_of(engine).run(wanted))
@@ -56,7 +56,7 @@ def made_here(wanted: Sequence[Attempt]) -> list[Scored]:
 
 @dataclass
 class Heard:
-    """What a pool has told."""
+    """Words of a pool."""
 
     warnings: list[str] = field(default_factory=list)
     scored: list[Scored] = field(default_factory=list)
@@ -168,7 +168,7 @@ SAID = {
     "no trajectory": "sent no trajectory",
     "that of another": "sent a trajectory of another problem than it was asked for",
 }
-"""What is said of a worker that has sent this."""
+"""Words about a worker that has sent this."""
 
 
 @pytest.mark.parametrize("lie", ROWS)

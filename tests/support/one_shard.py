@@ -1,4 +1,4 @@
-"""What one of several ranks finds of a model that is sharded over all of them, for test_shards.py.
+"""Findings of one rank about a model that is sharded over all of them, for test_shards.py.
 
     python one_shard.py MODEL ADAPTED SCORED OUTPUT [cuda]
 
@@ -94,7 +94,7 @@ class Alone(Own):
 
 
 def synced(loaded: LoadedModel, engine: Own, ranks: Ranks) -> dict[str, Any]:
-    """What `Runtime.sync` does with an engine: what it was given, and the forwards of this rank."""
+    """Return what `Runtime.sync` gives an engine, and the forwards of this rank."""
     num_forwards = 0
 
     def count(*_: object) -> None:

@@ -173,7 +173,7 @@ ROWS: dict[str, Callable[[Row], bytes]] = {
         {**row, "scored": {**row["scored"], "problem": {"id": "q", "statement": "q"}}}
     ),
 }
-"""What is written in place of a row."""
+"""Texts that are written in place of a row."""
 
 
 def close_stdout(rows: Troubled, _: Report) -> None:
@@ -223,7 +223,7 @@ ACTS: dict[str, Callable[[Troubled, Report], None]] = {
     "closes stdout": close_stdout,
     "keeps a trajectory": lambda rows, report: None,
 }
-"""What is done in place of a row."""
+"""Deeds that are done in place of a row."""
 
 
 async def main(trouble: str, folder: str) -> None:

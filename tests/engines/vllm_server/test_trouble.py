@@ -355,7 +355,7 @@ def test_settings_that_no_server_could_serve_are_refused(
 
 
 def reached(tmp_path: Path, **trouble: Any) -> None:
-    """What `VLLMServer.reach` says of a server with this trouble."""
+    """Return what `VLLMServer.reach` says of a server with this trouble."""
 
     async def inside() -> None:
         async with FakeServer(**trouble) as server:
