@@ -74,10 +74,10 @@ def test_an_adapter_goes_to_a_server_by_itself_after_each_update(
         given = ("sampling.weights_dir=weights", f'sampling.servers=["{url}"]', "lora.rank=4")
         settings = [word for one in (*SETTINGS, *given) for word in ("--set", one)]
         model = ("--engine", "vllm-server", "--model", str(tiny_model), "--output", "run")
-        ended = repl_rl("train", *model, *settings)
+        ended = repl_rl("train", *model, *settings, cold=True)  # vLLM comes before torch
         assert ended.code == 0, ended.stderr
         assert f"engine: vllm-server: {url}; the adapter goes to them alone, " in ended.stdout
         assert list(tmp_path.glob("weights/*")) == []
         assert_follows(tmp_path / "run")
-        audited = repl_rl("audit", "run", "-n", "4")
+        audited = repl_rl("audit", "run", "-n", "4", cold=True)
         assert audited.code == 0, audited.stdout

@@ -154,7 +154,7 @@ class WarmPython:
             errors.seek(0)
             said = errors.read()
         # A command would say it too.
-        assert (is_ready, said) == (True, "")
+        assert (is_ready, said) == (True, ""), f"the fork server did not start: {said[-2000:]}"
         return self._control
 
 
