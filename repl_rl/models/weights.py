@@ -111,7 +111,7 @@ def named_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
             yield plain_name(f"{layer}.{leaf}"), merged
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class AdaptedModel:
     """Weights of a model with an adapter, for whoever adds the two or takes them added."""
 
@@ -129,6 +129,28 @@ class AdaptedModel:
     def save_adapter(self, folder: Path) -> None:
         """Write the adapter as peft does."""
         self.model.save_pretrained(folder)
+
+
+class GatheredAdapter(AdaptedModel):
+    """Weights of an adapted model that ranks hold together, in the memory of those that send.
+
+    All ranks make one at the same time. Sums are gathered for an engine that walks them: the
+    adapter alone is a hundredth of the bytes. Once no engine has walked them, nobody needs them.
+    """
+
+    def __init__(self, model: Any, *, is_kept: bool, adds: bool) -> None:
+        super().__init__(model)
+        self._adapter = whole_state(model, is_kept=is_kept)
+        self._added = gathered(named_weights(model), is_kept=is_kept) if adds else None
+        self.was_walked = False
+
+    def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
+        assert self._added is not None, "nobody walked those of the version before"
+        self.was_walked = True
+        return iter(self._added)
+
+    def save_adapter(self, folder: Path) -> None:
+        self.model.save_pretrained(folder, state_dict=self._adapter)
 
 
 def leaving_weights(model: Any) -> Iterable[tuple[str, torch.Tensor]]:

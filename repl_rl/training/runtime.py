@@ -48,7 +48,14 @@ from repl_rl.errors import ConfigError, DivergedError, EngineError
 from repl_rl.models import loading
 from repl_rl.models.policy import check_trainable
 from repl_rl.models.precision import Precision, keys_in, precision, warning
-from repl_rl.models.weights import gathered, is_sharded, leaving_weights, named_weights
+from repl_rl.models.weights import (
+    GatheredAdapter,
+    gathered,
+    is_adapted,
+    is_sharded,
+    leaving_weights,
+    named_weights,
+)
 from repl_rl.progress import SILENT, Progress
 from repl_rl.records import Attempt, Origin, Scored
 from repl_rl.rollout.env import Env
@@ -81,6 +88,8 @@ class Manner:
     say: Callable[[str], None]
     said: str | None = None
     """None before it has its first weights, which may decide it."""
+    walks_weights: bool = True
+    """False once it has taken an adapter alone, and left the weights that it belongs to."""
 
     @property
     def about(self) -> str:
@@ -186,6 +195,7 @@ class Runtime:
         Where weights are sharded all ranks gather them before that, and forward what it asks for.
         """
         ranks, model, sampling, gap = self.ranks, self.loaded.model, self.plan.sampling, 0.0
+        weights: Any = None
         make = partial(
             sync,
             self.engine,
@@ -201,7 +211,11 @@ class Runtime:
         shared = engine if isinstance(engine, SharedEngine) else None
         sends = shared is None or ranks.is_first
         if is_sharded(model):
-            weights = gathered(named_weights(model), is_kept=sends)
+            weights = (
+                GatheredAdapter(model, is_kept=sends, adds=self._manner.walks_weights)
+                if is_adapted(model)
+                else gathered(named_weights(model), is_kept=sends)
+            )
             for rank in range(1 if shared is not None else ranks.world):
                 with scored_by_all(self._score, ranks, leader=rank) as score:
                     if rank == ranks.rank:
@@ -210,7 +224,8 @@ class Runtime:
             gap = self._run(make())
         if shared is None:
             return gap
-        label, gap = ranks.from_first((shared.label, gap))
+        walked = not isinstance(weights, GatheredAdapter) or weights.was_walked
+        label, gap, self._manner.walks_weights = ranks.from_first((shared.label, gap, walked))
         if not ranks.is_first:
             self._run(shared.adopt(label, version=version))
         if self.workers is not None:

@@ -171,6 +171,22 @@ def test_all_ranks_forward_what_the_first_one_probes_its_servers_with(
     assert difference(first["given"], dict(named_weights(own))) == 0
 
 
+def test_an_adapter_goes_by_itself_and_the_sums_are_gathered_no_more(
+    output: Path, ranks: list[Found], folders: dict[str, Path]
+) -> None:
+    """An engine that walked the weights gets them again, one that did not never does."""
+    assert [found["added"]["walks"] for found in ranks] == [True] * len(ranks)
+    assert [found["by itself"]["walks"] for found in ranks] == [False] * len(ranks)
+    for found in ranks:
+        assert found["by itself"]["gap"] < 1e-3
+    sent, own = (
+        load_file(folder / "adapter_model.safetensors")
+        for folder in (output / "alone", folders["adapted"])
+    )
+    assert sent.keys() == own.keys()
+    assert all(torch.equal(sent[name], own[name]) for name in own)
+
+
 def test_ranks_with_engines_of_their_own_forward_for_each_in_turn(ranks: list[Found]) -> None:
     found = [one["alone"] for one in ranks]
     assert [one["forwards"] for one in found] == [2 * len(ranks)] * len(ranks)

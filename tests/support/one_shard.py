@@ -26,7 +26,7 @@ from torch.distributed.fsdp import fully_shard
 from cpu_shards import AS_AN_ACCELERATE_CONFIG, shard_on_cpu
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.credit.advantages import load_credit
-from repl_rl.engines.base import BusyEngine, SampledLine, Weights
+from repl_rl.engines.base import AdaptedWeights, BusyEngine, SampledLine, Weights
 from repl_rl.models.loading import LoadedModel, load_model, logprobs
 from repl_rl.models.precision import Precision
 from repl_rl.models.weights import gathered, inner_model, is_adapted, named_weights, whole_state
@@ -87,6 +87,22 @@ class Own:
         )
 
 
+class TakesAdapter(Own):
+    """One that reads the adapter alone, and adds it to weights of its own."""
+
+    def __init__(self, folder: str, saved: Path) -> None:
+        self.folder, self.saved = folder, saved
+        super().__init__(folder)
+
+    async def sync(self, weights: Weights, *, version: int) -> None:
+        assert isinstance(weights, AdaptedWeights)
+        self.label = str(self.saved)
+        assert weights.why_whole() is None
+        self.saved.mkdir()
+        weights.save_adapter(self.saved)
+        self.loaded = load_model(str(self.saved), device=CPU, precision=Precision())
+
+
 class Alone(Own):
     """One that other ranks do not share."""
 
@@ -105,12 +121,14 @@ def synced(loaded: LoadedModel, engine: Own, ranks: Ranks) -> dict[str, Any]:
     runtime: Any = SimpleNamespace(
         engine=BusyEngine(engine), ranks=ranks, loaded=loaded, _probe=PROBE,
         plan=SimpleNamespace(sampling=SamplingConfig()), _run=asyncio.run, workers=None,
+        _manner=SimpleNamespace(walks_weights=True),
     )  # fmt: skip
     runtime._score = lambda ids, start: Runtime._score(runtime, ids, start)
     gap = Runtime.sync(runtime, 3)
     handle.remove()
     return {
         "gap": gap,
+        "walks": runtime._manner.walks_weights,
         "given": engine.given,
         "adopted": engine.adopted,
         "sampled": engine.num_sampled,
@@ -208,6 +226,8 @@ def all_of(
         }
     found["shared"] = synced(sharded(model), Own(model), ranks)
     found["alone"] = synced(sharded(model), Alone(model), ranks)
+    found["added"] = synced(sharded(adapted), Own(model), ranks)
+    found["by itself"] = synced(sharded(adapted), TakesAdapter(adapted, folder / "alone"), ranks)
     for name, path in (("model", model), ("adapted", adapted)):
         for resumes in (False, True):
             key = f"{'resumed' if resumes else 'updated'} {name}"
