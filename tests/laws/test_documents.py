@@ -28,8 +28,10 @@ from documents import (
     headings,
     indented,
     is_there,
+    num_words,
     programs,
     project,
+    sentences,
 )
 from metric_table import METRICS, SECTIONS
 from repl_rl.commands.cli import cli
@@ -214,6 +216,59 @@ def test_every_program_is_python(document: Path) -> None:
         ast.parse(program.text)
         rows = program.text.splitlines()
         assert max(map(len, rows)) <= 110, "a page has room for so many"
+
+
+# Sentences
+
+MOST_WORDS = 35
+AWKWARD = ("what it came to", "in the manner of", "of one's own")
+"""Phrases that stop whoever reads a page aloud."""
+PROSE = (*DOCUMENTS, ROOT / "CHANGELOG.md")
+
+
+@pytest.mark.parametrize("document", PROSE, ids=by_name)
+def test_every_sentence_is_read_in_one_breath(document: Path) -> None:
+    found = sentences(document.read_text())
+    assert [one for one in found if num_words(one) > MOST_WORDS] == []
+    assert found
+
+
+@pytest.mark.parametrize("document", PROSE, ids=by_name)
+def test_no_page_has_an_awkward_phrase(document: Path) -> None:
+    said = " ".join(" ".join(sentences(document.read_text())).lower().split())
+    assert [phrase for phrase in AWKWARD if phrase in said] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("One. Is two\nsplit? Yes!\n\nAnd four", ["One.", "Is two split?", "Yes!", "And four"]),
+        ("At 0.5 M, says Chen et al. 2021, e.g. 1 ... 3. pip ends", [
+            "At 0.5 M, says Chen et al. 2021, e.g. 1 ... 3.", "pip ends"
+        ]),
+        ("Run `a.b`, `c. d\ne`, ``f ` g``. See [the page](a.md#b. c).", [
+            "Run code, code, code.", "See the page."
+        ]),
+        ("**Bold.** (In brackets.) Then", ["**Bold.", "(In brackets.", "Then"]),
+        ("# A title\nText\n## Next", ["# A title", "Text", "## Next"]),
+        ("Rows:\n\n| a | b c |\n|--|--|\n| `x \\| y` z | |\n", ["Rows:", "a", "b c", "code z"]),
+        ("Text:\n- one\n  more\n1. two. Three\n", ["Text:", "one more", "two.", "Three"]),
+        ("Before:\n\n    code. Code\n\n    code\n\nafter", ["Before:", "after"]),
+        ("- a\n\n  b\n\n      code\n\n    c\n\nd\n\n    code", ["a", "b", "c", "d"]),
+        ("A\n    hanging row\n\n    code", ["A hanging row"]),
+        ("A\n```python\ncode. Code\n```\nB\n\n::: a.b\n\nC", ["A", "B", "C"]),
+    ],
+)  # fmt: skip
+def test_a_text_is_split_into_its_sentences(text: str, expected: list[str]) -> None:
+    assert sentences(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [("", 0), ("--|-- * :", 0), ("One - two's 3 % (four).", 4), ("a_b/c.d-e, f", 2)],
+)
+def test_words_are_what_blanks_divide(sentence: str, expected: int) -> None:
+    assert num_words(sentence) == expected
 
 
 # The site

@@ -6,6 +6,7 @@ import re
 import shlex
 import textwrap
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -113,6 +114,58 @@ def is_there(name: str) -> bool:
     """Say whether a file or folder of this name lies in the repository or in a package of it."""
     homes = (ROOT, ROOT / "repl_rl", ROOT / "sandbox")
     return any((home / name).exists() for home in homes)
+
+
+def sentences(text: str) -> list[str]:
+    """Every sentence of a Markdown text; headings, cells of tables and items of lists end one.
+
+    Code in backticks is a word, a link is its words, and blocks of code are left out.
+    """
+    prose = re.sub(r"^ *```.*?^ *```$|^::: .*?$", "", text, flags=re.MULTILINE | re.DOTALL)
+    found = [re.split(_END, _spoken(block)) for block in _blocks(prose)]
+    return [one for split in found for one in split if num_words(one)]
+
+
+def num_words(sentence: str) -> int:
+    """Words of a sentence, as blanks divide them; a dash alone is none."""
+    return sum(any(map(str.isalnum, word)) for word in sentence.split())
+
+
+_ABBREVIATED = r"(?<!e\.g\.)(?<!i\.e\.)(?<!al\.)(?<!vs\.)(?<! \.\.\.)"
+_END = rf"(?<=[.!?]){_ABBREVIATED}[)\"*_]*\s+"
+_MARKER = re.compile(r"([-*+]|\d+\.) +")
+
+
+def _spoken(block: str) -> str:
+    code_as_a_word = re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", "code", block)
+    return re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", code_as_a_word)
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """Paragraphs, headings, cells and items, each in one row, without those set off by spaces."""
+    rows: list[str] = []  # of the block that is open
+    indent = 0  # of what belongs to the item of a list above
+    for row in text.splitlines():
+        bare = row.strip()
+        depth = len(row) - len(row.lstrip())
+        if bare and not rows and depth < indent:
+            indent = 0
+        marker = _MARKER.match(bare)
+        if not bare or marker or bare.startswith(("|", "#")):
+            yield " ".join(rows)
+            rows = []
+        if not rows and depth >= indent + 4:
+            continue  # code
+        if bare.startswith("|"):
+            yield from map(str.strip, re.split(r"(?<!\\)\|", bare))
+        elif bare.startswith("#"):
+            yield bare
+        elif marker:
+            indent = depth + marker.end()
+            rows = [bare[marker.end() :]]
+        elif bare:
+            rows.append(bare)
+    yield " ".join(rows)
 
 
 def headings(document: Path) -> set[str]:
