@@ -33,12 +33,12 @@ Found = dict[str, dict[str, Cells]]
 """Rows by name, of each place: a card and a model."""
 
 FIGURES: Mapping[str, Mapping[str, str]] = {
-    "laws": {"passed": "tests of the engine `hf` and of the update that pass"},
+    "laws": {"passed": "tests passed, of the engine `hf` and of the update"},
     "line tax": {
         "graph 64 lines tokens/s": "64 rows, lines of 12 tokens and 8 observed, tokens/s",
         "graph 64 line tax": "relative to one uninterrupted line",
         "graph 64 uneven tokens/s": "the same in lines of 4 to 20 tokens, tokens/s",
-        "plain 64 lines tokens/s": "as on a CPU, op by op: lines of 12 and 8, tokens/s",
+        "plain 64 lines tokens/s": "op by op, as on a CPU: lines of 12 and 8, tokens/s",
     },
     "vllm": {
         "vllm 64 lines tokens/s": "vLLM, 64 rows, lines of 12 tokens and 8 observed, tokens/s",
@@ -47,10 +47,10 @@ FIGURES: Mapping[str, Mapping[str, str]] = {
     "rollout": {
         "graph 64 second tokens/s": "a rollout of 64 trajectories, kernels and adapter, tokens/s",
         "graph 64 second s": "the same, seconds",
-        "plain 8 first tokens/s": "as on a CPU, 8 trajectories, tokens/s",
+        "plain 8 first tokens/s": "op by op, as on a CPU: 8 trajectories, tokens/s",
     },
     "busy": {
-        f"{ms} ms busy": f"32 trajectories, kernels of {ms} ms a line, share that the GPU computes"
+        f"{ms} ms busy": f"32 trajectories, kernels of {ms} ms a line, the GPU's share of the time"
         for ms in (0, 10, 50, 250)
     },
     "update": {
@@ -60,12 +60,12 @@ FIGURES: Mapping[str, Mapping[str, str]] = {
         "trl tokens/s": "stock TRL, tokens/s",
     },
     "grpo": {
-        "step 2 s": "a GRPO step of 8 x 8 with an adapter, all in, seconds",
+        "step 2 s": "a whole GRPO step of 8 x 8 with an adapter, seconds",
         "step 2 phases": "the same, by phase",
         "peak GiB": "the same, GiB at the peak",
     },
     "update long": {
-        "tree tokens/s": "an update of 64 x 2,048 tokens, checkpointing, by fours, tokens/s",
+        "tree tokens/s": "an update of 64 x 2,048 tokens, 4 rows at once, checkpointing, tokens/s",
         "tree GiB": "the same, GiB at the peak",
         "trl tokens/s": "stock TRL, tokens/s",
         "trl GiB": "stock TRL, GiB at the peak",
@@ -78,9 +78,9 @@ FIGURES: Mapping[str, Mapping[str, str]] = {
     },
     "tool loop": {
         "trl 50 ms s": "TRL's tool loop, 32 trajectories, 6 calls of 50 ms each, seconds",
-        "trl 50 ms busy": "the same, share that the GPU computes",
-        "50 ms s": "ours on as many tokens, seconds",
-        "50 ms busy": "the same, share that the GPU computes",
+        "trl 50 ms busy": "the same, the GPU's share of the time",
+        "50 ms s": "repl-rl on as many tokens, seconds",
+        "50 ms busy": "the same, the GPU's share of the time",
     },
     "curve": {"rates": "held-out problems solved, from a warm start to GRPO, by seconds"},
     "memory": {
@@ -88,19 +88,19 @@ FIGURES: Mapping[str, Mapping[str, str]] = {
         for name in ("mixed", "lora", "checkpointing")
     },
     "gap": {
-        "all bfloat16 against autocast": "engine beside update, nats a token",
+        "all bfloat16 against autocast": "gap between engine and update, nats a token",
         "all float32 against float32": "the same, both in float32",
     },
     "warm": {"trees s a step": "a step of a warm start, 8 transcripts of 174 tokens, seconds"},
-    "killed": {"losses off by": "losses of a run that went on after SIGKILL, off by"},
+    "killed": {"losses off by": "difference of losses in a run resumed after SIGKILL"},
     "line tax 0.6 B": {
         "graph 64 lines tokens/s": "0.6 B, 64 rows, lines of 12 tokens and 8 observed, tokens/s",
         "graph 64 line tax": "relative to one uninterrupted line",
     },
     "replay": {
         "narrow 319 columns ms": "a decoding step of 64 rows at 320 tokens a row, ms",
-        "narrow 2303 columns ms": "at 2,304",
-        "kernels": "kernels of it",
+        "narrow 2303 columns ms": "the same at 2,304 tokens a row, ms",
+        "kernels": "GPU kernels at 320 tokens a row",
     },
     "in flight": {
         f"graph {count} lines tokens/s": f"{count} rows, lines of 12 and 8, tokens/s"
