@@ -44,7 +44,7 @@ def test_the_page_shows_what_was_measured_and_nothing_else(gpu: ModuleType) -> N
     }
     assert gpu.page(found) == (
         "### Measured by `make gpu`\n\na card, May:\n\n| what | measured |\n|--|--|\n"
-        "| tests of the engine `hf` and of the update that pass | 31 |\n"
+        "| tests passed, of the engine `hf` and of the update | 31 |\n"
         "\na card, June:\n\n| what | measured |\n|--|--|\n"
         "| a step of a warm start, 8 transcripts of 174 tokens, seconds | 0.191 |\n"
     )
