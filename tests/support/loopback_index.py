@@ -23,6 +23,13 @@ from threading import Thread
 from urllib.parse import unquote, urlsplit
 
 
+def bare_environment() -> dict[str, str]:
+    """Variables of this process without pip's settings, nor those of the machine's files."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    kept |= {"PIP_CONFIG_FILE": os.devnull, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    return kept
+
+
 def normalised(name: str) -> str:
     """A project's name as indexes compare it (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
@@ -48,9 +55,7 @@ class LoopbackIndex:
     @property
     def environment(self) -> dict[str, str]:
         """Variables with which pip has its own defaults and this index alone."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
-        kept |= {"PIP_CONFIG_FILE": os.devnull, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-        return {**kept, "PIP_INDEX_URL": self.url}
+        return {**bare_environment(), "PIP_INDEX_URL": self.url}
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -100,7 +105,7 @@ class Answers(BaseHTTPRequestHandler):
 @contextmanager
 def serve(folders: Sequence[Path]) -> Iterator[LoopbackIndex]:
     """Serve the files of `folders` until the block ends."""
-    index = LoopbackIndex({path.name: path for folder in folders for path in folder.iterdir()})
+    index = LoopbackIndex({path.name: path for one in folders for path in one.iterdir()})
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Answers, index))
     index.url = f"http://127.0.0.1:{server.server_port}/simple"
     thread = Thread(target=server.serve_forever)
