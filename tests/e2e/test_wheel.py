@@ -129,8 +129,8 @@ def test_each_wheel_holds_its_package_and_no_tests(built: Built) -> None:
     assert "repl_rl/prompts/sympy-proofs.txt" in rl
     assert [name for name in (*sandbox, *rl) if name.endswith((".pyc", ".jsonl"))] == []
     assert [name for name in (*sandbox, *rl) if name.endswith("licenses/LICENSE")] == [
-        "repl_sandbox-0.1.0.dist-info/licenses/LICENSE",
-        "repl_rl-0.1.0.dist-info/licenses/LICENSE",
+        f"{name}-{repl_rl.__version__}.dist-info/licenses/LICENSE"
+        for name in ("repl_sandbox", "repl_rl")
     ]
 
 
@@ -169,6 +169,7 @@ def test_the_version_stands_in_one_place() -> None:
     version = repl_sandbox.__version__
     assert repl_rl.__version__ == version
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## {version}\n" in (ROOT / "CHANGELOG.md").read_text()
     projects = [ROOT / "pyproject.toml", ROOT / "sandbox" / "pyproject.toml"]
     assert ["version" in tomllib.loads(one.read_text())["project"] for one in projects] == [
         False
