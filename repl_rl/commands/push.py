@@ -15,15 +15,22 @@ from repl_rl.training import publish
 
 @click.command()
 @click.argument("run_or_checkpoint", type=Path)
-@click.argument("name", metavar="OWNER/NAME")
-def push(run_or_checkpoint: Path, name: str) -> None:
+@click.argument("name", metavar="OWNER/NAME", required=False)
+@click.option("--folder", type=Path, metavar="DIR", help="Write it there; no hub is asked.")
+def push(run_or_checkpoint: Path, name: str | None, folder: Path | None) -> None:
     """Push a run's weights to the hub, with a card.
 
     Takes a run, whose merged model comes before its adapter, or one of its checkpoints. The card
     says how they were trained and how they did; one that you have changed goes as it is. A
     repository that is not there is made, private.
     """
-    check_repository(name, given="OWNER/NAME =")
+    if (name is None) == (folder is None):
+        given = "neither" if name is None else "both"
+        raise ConfigError(f"{given} given; expected either OWNER/NAME on the hub or --folder DIR")
+    if name is not None:
+        check_repository(name, given="OWNER/NAME =")
+    if folder is not None and folder.exists():
+        raise ConfigError(f"{str(folder)!r} is there already; give another --folder")
     run = run_of(run_or_checkpoint)
     if run is None:
         raise ConfigError(
@@ -32,5 +39,10 @@ def push(run_or_checkpoint: Path, name: str) -> None:
         )
     is_run = run.samefile(run_or_checkpoint)
     checkpoint = publish.pushed_of(run) if is_run else run_or_checkpoint
+    if folder is not None:
+        publish.write_folder(run, checkpoint, folder)
+        click.echo(f"folder: {folder}")
+        return
+    assert name is not None
     publish.check_push(name, say=shared.say)
     click.echo(f"on the hub: {publish.push(run, checkpoint, name, say=shared.say)}")

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -82,8 +83,7 @@ def push(run: Path, checkpoint: Path, name: str, *, say: Callable[[str], None]) 
     """
     from huggingface_hub import HfApi
 
-    if not any(checkpoint.glob("*.safetensors")):
-        raise ConfigError(f"{str(checkpoint)!r} holds no weights; expected a checkpoint of a run")
+    _check_weights(checkpoint)
     if public_adapter_config(checkpoint):
         say(
             f"the adapter belongs to a model in a folder here, which others lack; for a whole one: "
@@ -104,6 +104,21 @@ def push(run: Path, checkpoint: Path, name: str, *, say: Callable[[str], None]) 
     if failure is not None:
         raise HubError(f"{name} did not take it: {hub.status_of(failure)[1]}") from failure
     return addresses[0]
+
+
+def write_folder(run: Path, checkpoint: Path, folder: Path) -> None:
+    """Write what `push` would push into `folder`, which is made.
+
+    Raises ConfigError for a checkpoint without weights, and StorageError.
+    """
+    _check_weights(checkpoint)
+    with _staged(run, checkpoint) as staged, explained(folder):
+        shutil.copytree(staged, folder)  # what links lead to
+
+
+def _check_weights(checkpoint: Path) -> None:
+    if not any(checkpoint.glob("*.safetensors")):
+        raise ConfigError(f"{str(checkpoint)!r} holds no weights; expected a checkpoint of a run")
 
 
 def pushed_of(run: Path) -> Path:

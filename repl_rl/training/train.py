@@ -71,7 +71,7 @@ from repl_rl.update.trainer import (
     rows_per_rank,
 )
 from repl_sandbox.types import Isolation
-from repl_sandbox.walls.isolation import Level
+from repl_sandbox.walls.isolation import Level, Walls
 
 
 def merge(model: str, output: Path) -> None:
@@ -373,13 +373,18 @@ def first_weights(run: Begun) -> str:
 
 
 def say_runtime(runtime: Runtime, progress: Progress) -> None:
-    """Print the engine, the walls around kernels, and what keeps these from being strict."""
+    """Print the engine, and the level of the walls around kernels with the way to a better one."""
     progress.say(f"engine: {runtime.about_engine}")
-    progress.say(f"kernels: {runtime.env.walls}")
+    progress.say(f"kernels: {about_walls(runtime.env.walls)}")
     if runtime.workers is not None:
         progress.say(f"workers: {runtime.workers}")
-    if runtime.env.walls.shortfall and runtime.env.walls.level is not Level.NONE:
-        progress.say(f"  not strict: {runtime.env.walls.shortfall}")
+
+
+def about_walls(walls: Walls) -> str:
+    """Return the level in force and, where it is not the strongest, how to get that."""
+    if walls.level is Level.NONE:
+        return f'{walls}; sandbox.isolation = "auto" seals them'
+    return f"{walls}; not strict: {walls.shortfall}" if walls.shortfall else str(walls)
 
 
 def _update(training: steps.Training, path: Path, run: Begun | None) -> None:

@@ -490,7 +490,7 @@ def test_what_a_base_installation_lacks_is_named_with_what_installs_it(
     code, out, err = call("train")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith(f"repl-rl: {module.split('.')[0]} is not installed")
-    assert err.endswith(f"pip install --editable '.[{extra}]'\n")
+    assert err.endswith(f"pip install --editable ./sandbox --editable '.[{extra}]'\n")
 
 
 def test_any_other_module_that_is_missing_is_a_bug_and_shown_whole(

@@ -45,7 +45,9 @@ def reason_not_to_run(shown: Shown) -> str:
         return "ends by Ctrl-C: tests/sandbox/test_resident.py does"
     if words[0] == "serve-env":
         return "ends by Ctrl-C: tests/adapters/openenv/test_server.py does"
-    if words[0] == "push" or any(word.startswith("hf:") for word in words):
+    if (words[0] == "push" and "--folder" not in given) or any(
+        word.startswith("hf:") for word in words
+    ):
         return "takes the hub"
     if given & {"vllm", "vllm-server"}:
         return "takes vLLM"

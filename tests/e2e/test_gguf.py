@@ -69,7 +69,7 @@ def test_without_the_package_a_line_says_what_to_install(
     assert code == 2
     assert err == (
         "repl-rl: gguf is not installed, but this command needs it; in a checkout of repl-rl: "
-        "pip install --editable '.[gguf]'\n"
+        "pip install --editable ./sandbox --editable '.[gguf]'\n"
     )
 
 

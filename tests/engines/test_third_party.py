@@ -171,5 +171,5 @@ def test_where_pytest_is_missing_it_is_said_what_installs_it() -> None:
     done = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True)
     assert done.stderr.splitlines()[-1] == (
         "ModuleNotFoundError: pytest is not installed, which repl_rl.testing takes; "
-        "in a checkout of repl-rl: pip install --editable '.[testing]'"
+        "in a checkout of repl-rl: pip install --editable ./sandbox --editable '.[testing]'"
     )

@@ -174,17 +174,35 @@ def test_every_target_of_make_exists(shown: Shown) -> None:
 
 @pytest.mark.parametrize("shown", [one for one in SHOWN if one.words[0] == "pip"], ids=str)
 def test_every_extra_exists(shown: Shown) -> None:
-    extras = project()["optional-dependencies"]
+    of_sandbox = "repl-sandbox" in shown.words[-1]
+    extras = project(ROOT / "sandbox" if of_sandbox else ROOT)["optional-dependencies"]
     assert isinstance(extras, dict)
     for names in re.findall(r"\[(.*)\]", shown.words[-1]):
         assert set(names.split(",")) <= extras.keys()
 
 
-def test_nobody_is_told_to_install_a_name_that_is_on_no_index() -> None:
-    """Until there is a release, anybody may take the name: all that is said works in a checkout."""
-    said = [*DOCUMENTS, *ROOT.glob("examples/*"), *ROOT.glob("repl_rl/**/*.py"), ROOT / "Makefile"]
-    told = re.compile(r"repl-rl\[|pip install (?:-\S+ )*'?repl[-_]rl")
-    assert [by_name(one) for one in said if one.is_file() and told.search(one.read_text())] == []
+SAID = [*DOCUMENTS, *ROOT.glob("examples/*"), *ROOT.glob("repl_rl/**/*.py"), ROOT / "Makefile"]
+INSTALLS = (*SAID, ROOT / ".ci/check-install", ROOT / "repl_rl/integrations/openenv/Dockerfile")
+INDEX = ("README.md", "docs/index.md", "repl_rl/errors.py", "sandbox/README.md")
+"""Where a name of ours may be asked of an index: there a release is told from a checkout."""
+
+
+def test_an_index_is_named_where_a_release_is_told_from_a_checkout() -> None:
+    told = re.compile(r"repl-(?:rl|sandbox)\[|pip install (?:-\S+ )*'?repl[-_](?:rl|sandbox)")
+    texts = {by_name(one): one.read_text() for one in SAID if one.is_file()}
+    assert [name for name in texts if told.search(texts[name]) and name not in INDEX] == []
+
+
+def test_whoever_installs_a_checkout_installs_both_distributions_in_one_call() -> None:
+    """Else pip asks an index for the kernels, and anybody may have taken their name there."""
+    texts = {by_name(one): one.read_text() for one in INSTALLS if one.is_file()}
+    checkout = re.compile(
+        r"^.*(?:(?:--editable|-e) '?\.[\[ `\n]|[ /]'?(?:\.|/src)\[\w).*$", re.MULTILINE
+    )
+    calls = [(name, row) for name in texts for row in checkout.findall(texts[name])]
+    assert len(calls) >= 15
+    both = re.compile(r"\$\(SANDBOX\) |(?:--editable |-e |dry .*)\./sandbox|/src/sandbox ")
+    assert [one for one in calls if not both.search(one[1])] == []
 
 
 # Programs: tests/e2e/test_documents.py runs them

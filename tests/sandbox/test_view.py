@@ -104,8 +104,9 @@ def test_what_is_required_and_not_installed_is_left_out(tmp_path: Path) -> None:
 
 
 def test_this_project_is_left_out_where_a_package_requires_it(tmp_path: Path) -> None:
-    install(tmp_path, "a", "a.py", requires=["repl-rl"])
-    install(tmp_path, "repl_rl", "repl_rl/__init__.py", "repl_sandbox/__init__.py", requires=["b"])
+    install(tmp_path, "a", "a.py", requires=["repl-rl", "repl-sandbox"])
+    install(tmp_path, "repl_rl", "repl_rl/__init__.py", requires=["repl-sandbox", "b"])
+    install(tmp_path, "repl_sandbox", "repl_sandbox/__init__.py", requires=["b"])
     install(tmp_path, "b", "b.py")
     assert names(tmp_path, "a") == ["a.py"]
 

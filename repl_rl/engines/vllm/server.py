@@ -57,7 +57,7 @@ from repl_rl.engines.vllm.replica import (
     persist,
 )
 from repl_rl.engines.vllm.transfer import Transfer
-from repl_rl.errors import ConfigError, EngineError
+from repl_rl.errors import ConfigError, EngineError, how_to_get_vllm
 
 if TYPE_CHECKING:
     from repl_rl.models.loading import ModelFiles
@@ -316,7 +316,7 @@ class VLLMServer(EngineKind):
         if config.sampling.weights == "nccl" and importlib.util.find_spec("vllm") is None:
             raise ConfigError(
                 "sampling.weights = 'nccl' takes vLLM in the trainer's environment, too, and it is "
-                "not installed: run `make vllm` in the checkout of repl-rl, or give 'file'"
+                f"not installed: {how_to_get_vllm()}; or give 'file'"
             )
 
     def about(self, config: Config) -> str:

@@ -33,7 +33,7 @@ from repl_sandbox.host.started_kernel import (
 from repl_sandbox.types import MAX_PACKET_BYTES, Isolation, Limits, SandboxError, SettingError
 from repl_sandbox.walls import bubblewrap
 from repl_sandbox.walls.confine import UidSlot
-from repl_sandbox.walls.isolation import ESCAPE, Level, Walls, find_options
+from repl_sandbox.walls.isolation import ESCAPE, WHAT_GIVES_THEM, Level, Walls, find_options
 from repl_sandbox.walls.view import as_mounts, package_folders
 
 START_TIMEOUT_S = 60.0
@@ -107,7 +107,7 @@ class ForkServerClient:
                 asyncio.get_running_loop().add_reader(self._socket(), self._receive)
                 self.walls = Walls(level=level, shortfall=shortfall)
                 return self.walls
-            shortfall = f"namespaces are not to be had ({missing})"
+            shortfall = f"namespaces are not to be had ({missing}); {WHAT_GIVES_THEM}"
         raise SettingError(f"kernels cannot be sealed: {shortfall}; {ESCAPE}")
 
     async def _try(

@@ -43,6 +43,7 @@ class Walls:
         return f"{self.level}: {described[self.level]}"
 
 
+WHAT_GIVES_THEM = 'what gives them: sandbox/README.md, "Where it runs"'
 ESCAPE = 'isolation = "none" under [sandbox] runs kernels unsealed'
 
 

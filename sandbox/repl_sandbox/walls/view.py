@@ -31,7 +31,7 @@ from packaging.utils import canonicalize_name
 
 from repl_sandbox.types import SandboxError
 
-OWN_DISTRIBUTION = "repl-rl"
+OWN_DISTRIBUTIONS = frozenset({"repl-rl", "repl-sandbox"})
 OWN_MODULES = frozenset({"repl_rl", "repl_sandbox"})
 OWN_FOLDER = Path(__file__).resolve().parents[1]
 PACKAGE_FOLDERS = ("site-packages", "dist-packages")
@@ -229,7 +229,7 @@ def closure(roots: Iterable[Distribution], search: Sequence[Path]) -> Iterable[D
     owned: dict[str, Distribution] = {}
     while todo:
         name, extra = step = todo.pop()
-        if step in done or name == OWN_DISTRIBUTION:
+        if step in done or name in OWN_DISTRIBUTIONS:
             continue
         done.add(step)
         distribution = owners.get(name) or find(name, search)

@@ -16,5 +16,5 @@ def test_the_command_says_what_installs_the_server(
     assert (code, out) == (2, "")
     assert said == (
         "repl-rl: uvicorn is not installed, but this command needs it; in a checkout of repl-rl: "
-        "pip install --editable '.[openenv]'\n"
+        "pip install --editable ./sandbox --editable '.[openenv]'\n"
     )

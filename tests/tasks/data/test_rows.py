@@ -104,7 +104,7 @@ def test_without_its_library_parquet_names_what_to_install(
         monkeypatch.setitem(__import__("sys").modules, name, None)
     said = refusal(write(tmp_path / "a.parquet", b"PAR1"))
     assert "takes the package pyarrow" in said
-    assert said.endswith("in a checkout of repl-rl: pip install --editable '.[data]'")
+    assert said.endswith("pip install --editable ./sandbox --editable '.[data]'")
 
 
 # Tables
