@@ -328,10 +328,10 @@ def write_record(run: Path, record: WarmRecord) -> None:
 
 
 def read_record(run: Path) -> WarmRecord | None:
-    """None where the folder holds no warm start."""
+    """None where the folder holds no warm start, and for a file."""
     try:
         return msgspec.json.decode((run / _WARM).read_bytes(), type=WarmRecord)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return WarmRecord(transcripts=0, steps=0, learning_rate=0.0)

@@ -145,6 +145,16 @@ def test_a_folder_that_is_no_run_is_refused(run: Path, name: str) -> None:
         begun(run)
 
 
+def test_a_name_that_is_no_run_is_refused_with_what_it_is(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no such run folder: .*/rum'; did you mean '.*/run'\?"):
+        begun(tmp_path / "rum")
+    checkpoint = run / "checkpoints" / "checkpoint-2"
+    with pytest.raises(ConfigError, match=r"checkpoint-2' is a checkpoint; give its run, '.*/run'"):
+        begun(checkpoint)
+    with pytest.raises(ConfigError, match=r"metrics.jsonl' holds no run; expected a folder"):
+        begun(run / "metrics.jsonl")
+
+
 @pytest.mark.parametrize("name", ["play", "eval"])
 def test_what_was_only_played_or_measured_is_not_resumed(
     run: Path, tmp_path: Path, name: str
