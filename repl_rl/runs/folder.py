@@ -83,7 +83,7 @@ def check_output(path: Path) -> None:
 
 
 class RunFolder:
-    """Writes one run, and takes its folder from the moment it is made.
+    """Writes one run, and has its folder to itself from the moment it is made until `close`.
 
     Rows are appended whole, and readers skip a last one that was cut: an interrupted run stays
     readable. With `is_begun` the folder holds a run that goes on.
@@ -103,7 +103,8 @@ class RunFolder:
                 (path / METRICS).open("x").close()
         except OSError as error:  # another run was faster, or the disk is full
             raise ConfigError(f"cannot write to {str(path)!r}: {error.strerror}") from None
-        weakref.finalize(self, os.close, _locked(path))
+        self.close = weakref.finalize(self, os.close, _locked(path))
+        """Leave the folder to others. The traceback of a failure may keep this object alive."""
         self._origin: Origin | None = None
 
     def write_config(self, origin: Origin, *, policy: str, device: str) -> None:

@@ -188,6 +188,14 @@ def test_two_processes_do_not_write_one_run(run: Path) -> None:
     RunFolder(run, is_begun=True)
 
 
+def test_a_folder_that_is_closed_is_free_in_the_same_process(run: Path) -> None:
+    first = RunFolder(run, is_begun=True)
+    with pytest.raises(ConfigError, match=r"let it end first"):
+        RunFolder(run, is_begun=True)
+    first.close()
+    RunFolder(run, is_begun=True)
+
+
 # Settings
 
 
