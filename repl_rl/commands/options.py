@@ -118,9 +118,15 @@ def _or_newest(
     """Return what a person named; else the newest run, which is said."""
     if given:
         return given
-    run = resume.newest_run(Path("runs"), is_trained=is_trained)
-    say(f"{run}, the newest run")
+    run = _newest_run(is_trained=is_trained)
     return run if given is None else (run,)
+
+
+def _newest_run(**conditions: bool) -> Path:
+    """`resume.newest_run` in runs/. It goes by times of files, so it says which one it took."""
+    run = resume.newest_run(Path("runs"), **conditions)
+    say(f"{run}, the newest run")
+    return run
 
 
 def run_argument(
@@ -300,7 +306,7 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
     Config files that are given only say where modules lie: the run has their settings.
     Raises ConfigError for a run that cannot go on, or whose settings would differ in its parts.
     """
-    run = resume.newest_run(Path("runs"), to_resume=True) if path == Path() else path
+    run = _newest_run(to_resume=True) if path == Path() else path
     begun = resume.begun(run)
     saved = settings.read_config(run / "config.toml")
     settings.refuse_removed(saved, options["overrides"])

@@ -214,6 +214,16 @@ def test_it_may_be_given_more_steps(run: Path, capsys: pytest.CaptureFixture[str
     assert "repl-rl: grpo.steps = 9, 6 before\n" in capsys.readouterr().err
 
 
+def test_a_run_that_nobody_named_is_said(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run.parent)
+    Path("runs").mkdir()
+    run.rename("runs/mine")
+    assert plan_to_resume(Path(), options())[0] == Path("runs/mine")
+    assert capsys.readouterr().err == "repl-rl: runs/mine, the newest run\n"
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
