@@ -216,8 +216,6 @@ class Stepper(App[None]):
             return styled(str(self._command), DIFFERS)
         if self._message or self._walk is None:
             return self._message
-        if self._walk.at_hand is None:
-            return styled("; ".join(clipped(note, _MAX_MESSAGE) for note in self._notes), DIFFERS)
         return difference_row(self._walk)
 
     def _show_message(self, message: str) -> None:
@@ -400,8 +398,9 @@ class Stepper(App[None]):
         walk = await asyncio.to_thread(self._read, self._trajectories[number])
         await walk.begin()
         before, self._walk, self._number = self._walk, walk, number
-        if before is not None:
-            await before.aclose()
+        if before is None:  # once: the key s shows them again
+            return "; ".join(self._notes)
+        await before.aclose()
         return None
 
     def _read(self, stored: StoredTrajectory) -> Walk:
