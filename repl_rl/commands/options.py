@@ -27,7 +27,7 @@ from repl_rl.models import hub
 from repl_rl.records import Finding
 from repl_rl.rollout.plan import Plan, TaskPlan, make_plan
 from repl_rl.runs import resume
-from repl_rl.runs.folder import graded_otherwise, model_of, read_versions, run_of
+from repl_rl.runs.folder import graded_otherwise, model_of, read_versions, run_around, run_of
 from repl_rl.tasks.base import StoredTask, check_task
 from repl_rl.tasks.data.names import is_file
 from repl_rl.training import publish
@@ -258,8 +258,7 @@ def plan_beside(path: Path, model: Path | None, options: dict[str, Any]) -> Plan
 
     Raises ConfigError where neither is there.
     """
-    here = (path, *path.absolute().parents)
-    run = next((one for one in here if (one / "config.toml").is_file()), None)
+    run = run_around(path)
     if run is None and model is None:
         raise ConfigError(f"{str(path)!r} lies in no run, so give --model PATH")
     saved = settings.read_config(run / "config.toml") if run is not None else ""

@@ -201,6 +201,11 @@ def run_of(path: Path) -> Path | None:
     return run if (run / CONFIG).is_file() else None
 
 
+def run_around(path: Path) -> Path | None:
+    """The run that a file or folder is or lies in; None where it lies in none."""
+    return next((one for one in (path, *path.absolute().parents) if (one / CONFIG).is_file()), None)
+
+
 def newest_checkpoint(run: Path) -> Path:
     """The `last_checkpoint` of a run; ConfigError where it has none."""
     checkpoint = last_checkpoint(run)
