@@ -300,7 +300,7 @@ def version_of(package: str) -> str | None:
 def new_run_path(task: str, root: Path) -> Path:
     """A folder under `root` named by task and time; made by `RunFolder`."""
     # Of data, the last part of a path or a name on the hub says enough.
-    data = re.fullmatch(r"(?:.*/)?([^/]+)\.(?:jsonl|json|parquet)|hf:.*/([^/]+)", task)
+    data = re.fullmatch(r"(?:.*/)?([^/]+)\.(?:jsonl?|parquet|[ct]sv)|hf:.*/([^/]+)", task)
     stem = re.sub(r"[^\w.-]+", "-", (data[1] or data[2]) if data else task)
     return root / f"{stem}-{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}"
 
