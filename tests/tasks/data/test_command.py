@@ -54,6 +54,11 @@ def test_a_file_is_a_task(call: Call, tmp_path: Path) -> None:
         ),
         (("train", "--task", "bad.jsonl", "--model", "."), "bad.jsonl:2: not UTF-8"),
         (("tasks", "bad.jsonl"), "bad.jsonl:2: not UTF-8"),
+        (
+            ("tasks", "bare.csv"),
+            "bare.csv:2: no statement: expected one of statement, prompt, question, problem, "
+            "Question, Problem, input; it has '1?', '1' in its first line, which names ",
+        ),
         (("tasks", "empty.jsonl"), "empty.jsonl holds no rows"),
         (("tasks", "folder.jsonl"), "'folder.jsonl' is no file"),
         (
@@ -90,6 +95,7 @@ def test_what_cannot_be_read_ends_with_code_2(
     write(tmp_path / "rows.jsonl")
     (tmp_path / "bad.jsonl").write_bytes(b'{"problem": "1?", "answer": "1"}\n"\xff"\n')
     (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "bare.csv").write_text("1?,1\n2?,2\n")
     (tmp_path / "rows.jsonl.gz").touch()
     (tmp_path / "rows.txt").touch()
     (tmp_path / "some").mkdir()
