@@ -47,7 +47,12 @@ def test_a_file_is_a_task(call: Call, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("train", "--task", "no.jsonl"), "no such file 'no.jsonl'"),
+        (("train", "--task", "no.jsonl"), "no such file 'no.jsonl'; expected a file of rows (.js"),
+        (
+            ("train", "--task", "row.jsonl"),
+            "no such file 'row.jsonl'; did you mean 'rows.jsonl'? expected a file of rows (.jsonl",
+        ),
+        (("tasks", "data"), "'data' is a folder; name a file of rows in it, as 'data/a.csv'"),
         (
             ("train", "--task", "rows.jsonl", "--model", ".", "--set", "data.answer=gold"),
             "rows.jsonl:1: no answer",
@@ -99,6 +104,8 @@ def test_what_cannot_be_read_ends_with_code_2(
     (tmp_path / "rows.jsonl.gz").touch()
     (tmp_path / "rows.txt").touch()
     (tmp_path / "some").mkdir()
+    for file in ("a.csv", "b.jsonl"):
+        write(tmp_path / "data" / file)
     for folder in ("", "some"):
         source = "class Other: ...\nclass Product:\n    def problems(self): ...\n"
         (tmp_path / folder / "mult.py").write_text(source)
