@@ -387,7 +387,9 @@ def files(path: Path) -> list[Path]:
     if _is_folder(path):
         inside = _in_run(path)
         if not inside:
-            raise ConfigError(f"no trajectories in {str(path)!r}; expected a run folder")
+            runs = sorted(path.glob(f"*/{METRICS}"), key=os.path.getmtime)
+            hint = f"; the latest run in it is {str(runs[-1].parent)!r}" if runs else ""
+            raise ConfigError(f"no trajectories in {str(path)!r}; expected a run folder{hint}")
         return inside
     if not size(path):
         raise ConfigError(f"{str(path)!r} is empty; {EXPECTED}")
