@@ -27,7 +27,7 @@ from repl_rl.models import hub
 from repl_rl.records import Finding
 from repl_rl.rollout.plan import Plan, TaskPlan, make_plan
 from repl_rl.runs import resume
-from repl_rl.runs.folder import graded_otherwise, model_of, read_versions, run_of
+from repl_rl.runs.folder import graded_otherwise, model_of, read_versions, run_around, run_of
 from repl_rl.tasks.base import StoredTask, check_task
 from repl_rl.tasks.data.names import is_file
 from repl_rl.training import publish
@@ -118,9 +118,15 @@ def _or_newest(
     """Return what a person named; else the newest run, which is said."""
     if given:
         return given
-    run = resume.newest_run(Path("runs"), is_trained=is_trained)
-    say(f"{run}, the newest run")
+    run = _newest_run(is_trained=is_trained)
     return run if given is None else (run,)
+
+
+def _newest_run(**conditions: bool) -> Path:
+    """`resume.newest_run` in runs/. It goes by times of files, so it says which one it took."""
+    run = resume.newest_run(Path("runs"), **conditions)
+    say(f"{run}, the newest run")
+    return run
 
 
 def run_argument(
@@ -252,8 +258,7 @@ def plan_beside(path: Path, model: Path | None, options: dict[str, Any]) -> Plan
 
     Raises ConfigError where neither is there.
     """
-    here = (path, *path.absolute().parents)
-    run = next((one for one in here if (one / "config.toml").is_file()), None)
+    run = run_around(path)
     if run is None and model is None:
         raise ConfigError(f"{str(path)!r} lies in no run, so give --model PATH")
     saved = settings.read_config(run / "config.toml") if run is not None else ""
@@ -300,7 +305,7 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
     Config files that are given only say where modules lie: the run has their settings.
     Raises ConfigError for a run that cannot go on, or whose settings would differ in its parts.
     """
-    run = resume.newest_run(Path("runs"), to_resume=True) if path == Path() else path
+    run = _newest_run(to_resume=True) if path == Path() else path
     begun = resume.begun(run)
     saved = settings.read_config(run / "config.toml")
     settings.refuse_removed(saved, options["overrides"])

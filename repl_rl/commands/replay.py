@@ -100,6 +100,7 @@ def replay(
         files=files,
         overrides=overrides,
         model=model,
+        load=shared.before_libraries,
     )
     if not chosen:
         sys.exit(jobs.step_through(wanted))

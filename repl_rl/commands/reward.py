@@ -17,17 +17,18 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import click
+from rich.table import Table
 
 from repl_rl.commands import options as shared
 from repl_rl.config.resolve import user_settings
 from repl_rl.credit.advantages import advantage_rows, load_credit
-from repl_rl.credit.ledger import Ledger, Worth, ledgers, worths
+from repl_rl.credit.ledger import Ledger, ledgers, worths
 from repl_rl.errors import ConfigError
 from repl_rl.golden.suites import Suite, Suites
 from repl_rl.golden.text import SUFFIX
 from repl_rl.records import Scored
 from repl_rl.rollout.plan import Plan
-from repl_rl.rollout.prefixes import attempts_around, check_asked
+from repl_rl.rollout.prefixes import attempts_around, check_asked, why_not_again
 from repl_rl.runs.folder import RunPart, part_of
 from repl_rl.runs.trajectory_file import StoredTrajectory, places
 from repl_rl.tasks.base import make_prompt
@@ -177,20 +178,22 @@ def explain(
     shared.load_libraries(plan)
     with Screen() as screen, _open_worths(plan, screen) as worths_of:
         for where, ledger in wanted[:count]:
-            found = worths_of(ledger.scored, branches)
+            table, unknown = worths_of(ledger.scored, branches)
             screen.ledger(f"{where} {ledger.scored.trajectory.problem_id}", ledger)
-            screen.table(worth_table(*found))
+            screen.table(table)
+            for row in unknown:
+                screen.say(row)
 
 
 @contextlib.contextmanager
 def _open_worths(
     plan: Plan, screen: Screen
-) -> Iterator[Callable[[Scored, int], tuple[list[Worth], dict[int, float]]]]:
+) -> Iterator[Callable[[Scored, int], tuple[Table, list[str]]]]:
     """Open the plan's policy. Yields a function of a stored trajectory and a number of branches.
 
-    It returns what each line was worth, [L], by so many continuations of the state before it, with
-    the policy's surprises at their answers, and raises ConfigError where the policy would have been
-    asked in other tokens.
+    It returns a table of what each line was worth, by so many continuations of the state before it,
+    with the policy's surprises at their answers, and why states are not in it. It raises
+    ConfigError where the policy would have been asked in other tokens.
     """
     from repl_rl.training import (
         evaluate,
@@ -202,15 +205,29 @@ def _open_worths(
     fmt = plan.format(loaded.chat_template)
     with runtime.open_runtime(plan, loaded, say=screen.say) as opened:
 
-        def worths_of(scored: Scored, num_branches: int) -> tuple[list[Worth], dict[int, float]]:
+        def worths_of(scored: Scored, num_branches: int) -> tuple[Table, list[str]]:
             asked = make_prompt(plan.task, scored.problem, fmt)
             check_asked(scored, asked, loaded.codec, source=loaded.source)
             setup = (*opened.origin.setup, *scored.problem.setup)
             attempts = attempts_around(scored, setup, num_branches=num_branches)
             made = evaluate.run_shown(opened, attempts, "branches", screen)
-            return worths(scored, made), opened.surprises(scored)
+            table = worth_table(worths(scored, made), opened.surprises(scored))
+            return table, list(unknown_rows(why_not_again(scored.trajectory.lines, setup)))
 
         yield worths_of
+
+
+def unknown_rows(reasons: Sequence[str | None]) -> Iterator[str]:
+    """Say why the states before lines have no value, `reasons` [L]: neighbours in one row.
+
+    >>> print(*unknown_rows([None, "line 1 is timeout", "line 1 is timeout"]))
+    -  before lines 2 to 3: line 1 is timeout
+    """
+    for why, alike in itertools.groupby(enumerate(reasons, 1), lambda one: one[1]):
+        first, *others = [number for number, _ in alike]
+        if why is not None:
+            where = f"lines {first} to {others[-1]}" if others else f"line {first}"
+            yield f"-  before {where}: {why}"
 
 
 def _groups(

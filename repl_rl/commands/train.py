@@ -85,7 +85,7 @@ def leaving(left: Callable[[], str], after: Callable[[], str] = lambda: "") -> I
         raise type(error)(f"{error}; {left()}") from None
 
 
-def left_by(run: Path, *, checkpoint_every: int) -> str:
+def left_by(run: Path, *, checkpoint_every: int, steps: int) -> str:
     """Describe what an unfinished run has left, with the folder of its weights if it has any."""
     if not (run / METRICS).exists():
         return "nothing was written"
@@ -98,7 +98,8 @@ def left_by(run: Path, *, checkpoint_every: int) -> str:
         return f"{state}, and whole weights in {weights.relative_to(run)}"
     if not step:
         return f"{state}, and nothing was trained yet"
-    return f"{state}, but no weights: the first checkpoint comes after step {checkpoint_every}"
+    first = min(checkpoint_every, steps)
+    return f"{state}, but no weights: the first checkpoint comes after step {first}"
 
 
 def next_after(run: Path, code: Sequence[str] = ()) -> str:
@@ -145,7 +146,8 @@ def _train(plan: Plan, path: Path, code: list[str], *, resume: bool, merge: bool
     if not launched().is_first:
         job(plan, path, SILENT)
         return
-    left = partial(left_by, path, checkpoint_every=plan.report.checkpoint_every)
+    every, steps = plan.report.checkpoint_every, plan.grpo.steps
+    left = partial(left_by, path, checkpoint_every=every, steps=steps)
     with leaving(left, partial(next_after, path, code)), Screen() as screen:
         reports = job(plan, path, screen)
     before, after = (_solved(one) if one else evaluate.NOT_MEASURED for one in reports)

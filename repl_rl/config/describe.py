@@ -130,10 +130,14 @@ def unknown(name: str, known: Iterable[str] | None = None) -> ConfigError:
 
 def _nearest(name: str, known: list[str]) -> str:
     by_leaf = {key.rpartition(".")[2]: key for key in known}
-    sections = ", ".join(sorted({key.partition(".")[0] for key in known}))
+    sections = sorted({key.partition(".")[0] for key in known})
+    section, dot, _ = name.partition(".")
+    there = f"known sections: {', '.join(sections)}"
+    if dot and section in sections:
+        there = f"`repl-rl config {section}` lists what there is"
     leaves = difflib.get_close_matches(name.rpartition(".")[2], by_leaf, n=1)
     by_name = [f"did you mean {by_leaf[leaf]!r}?" for leaf in leaves]
-    return nearest(name, known, otherwise=(by_name or [f"known sections: {sections}"])[0])
+    return nearest(name, known, otherwise=(by_name or [there])[0])
 
 
 @cache

@@ -61,7 +61,14 @@ def resolve(
     _merge(user, given)
     _rename_values(user, given)
     _drop_removed(user, given)
-    _check(Config, user, "")
+    _check(Config, given, "")
+    try:
+        _check(Config, user, "")
+    except ConfigError as error:
+        raise ConfigError(
+            f"{error}; a run's config has it, so another version of repl-rl made that run: use the "
+            f"one that its versions.json names"
+        ) from None
     # Runs from before there was `preset` leave it out as a person does.
     user.setdefault("preset", "starter" if user.get("model") is None else "none")
     layers: dict[str, Any] = {}

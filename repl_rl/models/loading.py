@@ -182,6 +182,11 @@ def read_files(
     """
     source = model_folder(name, say=say)
     base = _base_of(source, say)
+    if Path(base).is_dir() and not (Path(base) / "config.json").is_file():
+        raise ConfigError(
+            f"cannot load a model from {name!r}: there is no config.json in {base!r}; expected a "
+            f"model's folder, a run, or a checkpoint of one"
+        )
     with _refused(name):
         config = AutoConfig.from_pretrained(base)
         attention_windows(config)

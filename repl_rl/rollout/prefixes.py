@@ -150,17 +150,34 @@ def can_leave(before: Sequence[Line]) -> bool:
     The next line begins a statement, and no line before it met a limit or had its output cut.
     Whether lines print the same again is what `can_be_had_again` reads their sources for.
     """
-    if any(line.outcome.is_truncated for line in before):
-        return False
-    kinds = [line.outcome.kind for line in before]
-    if kinds and kinds[-1] is OutcomeKind.INCOMPLETE:
-        return False
-    return not any(kind.traits.is_limit or kind.traits.ends for kind in kinds)
+    return _why_not_left(before) is None
+
+
+def _why_not_left(before: Sequence[Line]) -> str | None:
+    for line in before:
+        kind = line.outcome.kind
+        if line.outcome.is_truncated:
+            return f"the output of line {line.index + 1} was cut"
+        if kind.traits.is_limit or kind.traits.ends:
+            return f"line {line.index + 1} is {kind}"
+    if before and before[-1].outcome.kind is OutcomeKind.INCOMPLETE:
+        return f"line {before[-1].index + 1} is {OutcomeKind.INCOMPLETE}"
+    return None
 
 
 def can_be_had_again(before: Sequence[Line], setup: Sequence[str]) -> bool:
     """Say whether another kernel gets into the state behind these lines, run after `setup`."""
     return can_leave(before) and not any(volatile_lines(kernel_sources(before), setup=setup))
+
+
+def why_not_again(lines: Sequence[Line], setup: Sequence[str]) -> list[str | None]:
+    """Reasons for which the state before each line cannot be had again, [L]; None where it can."""
+    reasons_L = volatile_lines(kernel_sources(lines), setup=setup)
+    named = [why and f"line {number} {why}" for number, why in enumerate(reasons_L, 1)]
+    return [
+        _why_not_left(lines[:at]) or next(filter(None, named[:at]), None)
+        for at in range(len(lines))
+    ]
 
 
 async def run_again(stem: Stem, session: Session) -> None:
@@ -201,11 +218,9 @@ def attempts_around(
     for, by default all.
     """
     trajectory = scored.trajectory
-    reasons_L = volatile_lines(kernel_sources(trajectory.lines), setup=setup)
     attempts = []
-    for at in range(len(trajectory.lines)):
-        is_requested = states is None or at in states
-        if not is_requested or not can_leave(trajectory.lines[:at]) or any(reasons_L[:at]):
+    for at, why in enumerate(why_not_again(trajectory.lines, setup)):
+        if why is not None or (states is not None and at not in states):
             continue
         attempts += [
             Attempt(

@@ -83,7 +83,7 @@ def check_output(path: Path) -> None:
 
 
 class RunFolder:
-    """Writes one run, and takes its folder from the moment it is made.
+    """Writes one run, and has its folder to itself from the moment it is made until `close`.
 
     Rows are appended whole, and readers skip a last one that was cut: an interrupted run stays
     readable. With `is_begun` the folder holds a run that goes on.
@@ -103,7 +103,8 @@ class RunFolder:
                 (path / METRICS).open("x").close()
         except OSError as error:  # another run was faster, or the disk is full
             raise ConfigError(f"cannot write to {str(path)!r}: {error.strerror}") from None
-        weakref.finalize(self, os.close, _locked(path))
+        self.close = weakref.finalize(self, os.close, _locked(path))
+        """Leave the folder to others. The traceback of a failure may keep this object alive."""
         self._origin: Origin | None = None
 
     def write_config(self, origin: Origin, *, policy: str, device: str) -> None:
@@ -200,6 +201,11 @@ def run_of(path: Path) -> Path | None:
     return run if (run / CONFIG).is_file() else None
 
 
+def run_around(path: Path) -> Path | None:
+    """The run that a file or folder is or lies in; None where it lies in none."""
+    return next((one for one in (path, *path.absolute().parents) if (one / CONFIG).is_file()), None)
+
+
 def newest_checkpoint(run: Path) -> Path:
     """The `last_checkpoint` of a run; ConfigError where it has none."""
     checkpoint = last_checkpoint(run)
@@ -294,7 +300,7 @@ def version_of(package: str) -> str | None:
 def new_run_path(task: str, root: Path) -> Path:
     """A folder under `root` named by task and time; made by `RunFolder`."""
     # Of data, the last part of a path or a name on the hub says enough.
-    data = re.fullmatch(r"(?:.*/)?([^/]+)\.(?:jsonl|json|parquet)|hf:.*/([^/]+)", task)
+    data = re.fullmatch(r"(?:.*/)?([^/]+)\.(?:jsonl?|parquet|[ct]sv)|hf:.*/([^/]+)", task)
     stem = re.sub(r"[^\w.-]+", "-", (data[1] or data[2]) if data else task)
     return root / f"{stem}-{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}"
 
@@ -328,10 +334,10 @@ def write_record(run: Path, record: WarmRecord) -> None:
 
 
 def read_record(run: Path) -> WarmRecord | None:
-    """None where the folder holds no warm start."""
+    """None where the folder holds no warm start, and for a file."""
     try:
         return msgspec.json.decode((run / _WARM).read_bytes(), type=WarmRecord)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return WarmRecord(transcripts=0, steps=0, learning_rate=0.0)
@@ -381,7 +387,9 @@ def files(path: Path) -> list[Path]:
     if _is_folder(path):
         inside = _in_run(path)
         if not inside:
-            raise ConfigError(f"no trajectories in {str(path)!r}; expected a run folder")
+            runs = sorted(path.glob(f"*/{METRICS}"), key=os.path.getmtime)
+            hint = f"; the latest run in it is {str(runs[-1].parent)!r}" if runs else ""
+            raise ConfigError(f"no trajectories in {str(path)!r}; expected a run folder{hint}")
         return inside
     if not size(path):
         raise ConfigError(f"{str(path)!r} is empty; {EXPECTED}")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repl_rl.base.disk import remove, replace_file
+from repl_rl.base.plugins import no_such
 from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import (
     CHECKPOINTS,
@@ -25,6 +26,7 @@ from repl_rl.runs.folder import (
     numbered_checkpoints,
     read_record,
     read_versions,
+    run_of,
 )
 from repl_rl.runs.metrics import measured_rate, read_rows, row_of
 
@@ -47,6 +49,10 @@ class Begun:
 
 def begun(run: Path) -> Begun:
     """The run in a folder; ConfigError where there is none that can go on."""
+    if not run.exists():
+        raise no_such("run folder", run)
+    if (owner := run_of(run)) not in (None, run):
+        raise ConfigError(f"{str(run)!r} is a checkpoint; give its run, {str(owner)!r}")
     if read_record(run) is not None:
         raise ConfigError(
             f"{str(run)!r} is a warm start, which is not gone on with; train from its weights: "

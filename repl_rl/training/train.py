@@ -259,7 +259,11 @@ def _run(
         if plan.grpo.staleness:  # asked once more: `auto` may have come to another engine
             plan.engine.check_staleness()
         # The folder is made this late so that a refused run leaves its --output free.
-        folder = _folder(path, run, runtime, policy, progress) if ranks.is_first else None
+        folder = None
+        if ranks.is_first:
+            folder = RunFolder(path, is_begun=run is not None)
+            stack.callback(folder.close)
+            _begin(folder, run, runtime, policy, progress)
         if run is not None:
             _say_ranks(run, ranks, progress)
         progress.say(f"run: {path}, seed {plan.seed}{f', {ranks}' if ranks.are_several else ''}")
@@ -325,15 +329,13 @@ def _policy(
         return resolve_model(policy_folder(plan, progress, recipe=recipe))
 
 
-def _folder(
-    path: Path, run: Begun | None, runtime: Runtime, policy: str, progress: Progress
-) -> RunFolder:
-    """The run's folder, with all that is known of the run before its first step."""
-    folder = RunFolder(path, is_begun=run is not None)
+def _begin(
+    folder: RunFolder, run: Begun | None, runtime: Runtime, policy: str, progress: Progress
+) -> None:
+    """Write into the run's folder all that is known of the run before its first step."""
     if run is not None:
         _say_resumed(run, runtime.origin, progress)
     runtime.begin_folder(folder, policy=policy)
-    return folder
 
 
 def _say_resumed(run: Begun, origin: Origin, progress: Progress) -> None:

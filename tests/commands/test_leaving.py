@@ -28,21 +28,24 @@ def write(run: Path, *rows: str, checkpoints: tuple[str, ...] = ()) -> None:
 
 
 def test_before_there_is_a_run_nothing_was_written(run: Path) -> None:
-    assert left_by(run, checkpoint_every=50) == "nothing was written"
+    assert left_by(run, checkpoint_every=50, steps=200) == "nothing was written"
     assert next_after(run) == ""
 
 
 def test_before_the_first_step_a_run_is_begun(run: Path) -> None:
     write(run, '{"step": 0}\n')
-    assert left_by(run, checkpoint_every=50) == ("runs/a is begun, and nothing was trained yet")
+    assert left_by(run, checkpoint_every=50, steps=200) == (
+        "runs/a is begun, and nothing was trained yet"
+    )
 
 
 def test_before_the_first_checkpoint_there_are_steps_and_no_weights(run: Path) -> None:
     write(run, '{"step": 0}\n', '{"step": 3}\n', '{"step": 4')
-    assert left_by(run, checkpoint_every=50) == (
+    assert left_by(run, checkpoint_every=50, steps=200) == (
         "after step 3: runs/a holds metrics and trajectories, but no weights: the first checkpoint "
         "comes after step 50"
     )
+    assert left_by(run, checkpoint_every=50, steps=4).endswith("comes after step 4")
     assert next_after(run) == (
         "next:\n  repl-rl show runs/a --worst\n  repl-rl train --resume runs/a"
     )
@@ -50,7 +53,7 @@ def test_before_the_first_checkpoint_there_are_steps_and_no_weights(run: Path) -
 
 def test_after_a_checkpoint_a_command_goes_on_from_it(run: Path) -> None:
     write(run, '{"step": 61}\n', checkpoints=("checkpoint-9", "checkpoint-50"))
-    assert left_by(run, checkpoint_every=50) == (
+    assert left_by(run, checkpoint_every=50, steps=200) == (
         "after step 61: runs/a holds metrics and trajectories, and whole weights in "
         "checkpoints/checkpoint-50"
     )

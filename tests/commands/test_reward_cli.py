@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from repl_rl.commands.reward import unknown_rows
 from repl_rl.records import OutcomeKind, Scored, Trajectory
 from repl_rl.runs.folder import RunFolder
 
@@ -206,3 +207,12 @@ def test_branches_take_a_model(
     found = call("reward", "explain", "away/trajectories/step-000000.jsonl", "--branches", "4")
     assert found[0] == 2
     assert "lies in no run, so give --model PATH" in found[2]
+
+
+def test_states_without_a_value_say_why_those_with_one_reason_in_one_row() -> None:
+    cut = "the output of line 1 was cut"
+    assert list(unknown_rows([None, cut, None])) == [f"-  before line 2: {cut}"]
+    assert list(unknown_rows([None, cut, cut, "line 3 is timeout"])) == [
+        f"-  before lines 2 to 3: {cut}",
+        "-  before line 4: line 3 is timeout",
+    ]

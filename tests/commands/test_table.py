@@ -46,6 +46,13 @@ def test_every_command_of_every_module_is_in_the_table() -> None:
     assert made == {cli, *listed, *inner}
 
 
+def test_the_package_is_the_command() -> None:
+    words = (sys.executable, "-m", "repl_rl", "trian")
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    said = "Error: No such command 'trian'; did you mean 'train'?\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", said)
+
+
 def group_of(group: click.Group) -> list[click.Command]:
     return list(group.commands.values())
 

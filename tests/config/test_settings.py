@@ -146,12 +146,22 @@ def test_a_bare_word_is_a_string_and_a_list_is_a_tuple() -> None:
         ("reward.line.sintax_error=1", "did you mean 'reward.line.syntax_error'?"),
         ("reward.verdict.prooved=1", "did you mean 'reward.verdict.proved'?"),
         ("qqqqqq=1", "unknown key 'qqqqqq'; known sections: "),
+        ("grpo.qqqqqq=1", "unknown key 'grpo.qqqqqq'; `repl-rl config grpo` lists what there is"),
     ],
 )  # fmt: skip
 def test_an_unknown_key_names_the_nearest(override: str, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         resolve(overrides=[override])
     assert message in str(error.value)
+
+
+def test_an_unknown_key_of_a_run_is_another_versions_and_one_given_here_is_not() -> None:
+    with pytest.raises(
+        ConfigError, match=r"'grpo\.qqqqqq'; .* there is; a run's config has it, so"
+    ):
+        resolve(saved="[grpo]\nqqqqqq = 1")
+    with pytest.raises(ConfigError, match=r"'grpo\.zzzzzz'; .* there is$"):
+        resolve(saved="[grpo]\nqqqqqq = 1", overrides=["grpo.zzzzzz=1"])
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from repl_rl.config.resolve import resolve, to_toml
+from repl_rl.errors import ConfigError
 from scripted_kind import ScriptedKind
 from small_run import small, small_settings
 
@@ -157,6 +158,14 @@ def test_what_cannot_be_asked_is_told_in_a_line_before_anything_slow(
     code, out, err = call("ask", question, "--model", str(tiny_model), *more)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert told in err
+
+
+def test_a_question_may_stand_without_quotes(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(question: str, _setup: object) -> None:
+        raise ConfigError(f"asked: {question}")
+
+    monkeypatch.setattr("repl_rl.commands.ask.problem_of", refuse)
+    assert call("ask", "What", "is", "2+2?") == (2, "", "repl-rl: asked: What is 2+2?\n")
 
 
 def test_stdin_that_is_no_text_is_told_in_a_line(

@@ -143,10 +143,8 @@ def test_rollouts_that_fail_beside_an_update_end_the_run_with_a_checkpoint_to_go
 
 
 def assert_goes_on_as(whole: Path, model: Path, ended: Path) -> None:
-    """It goes on in a copy: this process has the folder that it failed in for its own."""
-    copied = ended.with_name("copied")
-    shutil.copytree(ended, copied)
-    assert differences(whole, run(model, copied, {}, resume=True)) == []
+    """It goes on in the process in which it failed."""
+    assert differences(whole, run(model, ended, {}, resume=True)) == []
 
 
 def test_rows_made_ahead_that_do_not_fit_leave_the_checkpoint_before_to_go_on_from(

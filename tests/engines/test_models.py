@@ -125,6 +125,11 @@ def test_a_broken_folder_is_a_config_error_of_one_line(
     assert "\n" not in str(error.value)
 
 
+def test_a_folder_that_is_no_models_says_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"there is no config\.json in .*; expected a model's fo"):
+        load_model(str(tmp_path), device=CPU, precision=Precision())
+
+
 class Hostile:
     """Makes a folder where it is unpickled."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fixture_types import MakeScored, MakeTrajectory
 from repl_rl.errors import ConfigError
 from repl_rl.records import OutcomeKind
-from repl_rl.rollout.prefixes import attempts_around, check_asked
+from repl_rl.rollout.prefixes import attempts_around, check_asked, why_not_again
 from repl_rl.transcript.format import Part, Prompt
 from repl_rl.transcript.tokens import ByteCodec
 
@@ -38,6 +40,19 @@ def test_whoever_goes_on_begins_a_statement_behind_lines_that_do_the_same_again(
     stems = [one.stem for one in found[::2]]
     assert [0 if stem is None else stem.num_lines for stem in stems] == expected
     assert len({one.seed for one in found}) == len(found)
+
+
+def test_each_state_that_nobody_goes_on_from_has_its_reason(
+    make_trajectory: MakeTrajectory,
+) -> None:
+    lines = make_trajectory(LINES).lines
+    clock = "line 3 names a clock: time"
+    assert why_not_again(lines, ()) == [None, "line 1 is incomplete", None, clock, clock]
+    cut = replace(lines[0], outcome=replace(lines[3].outcome, is_truncated=True))
+    assert why_not_again((cut, lines[3]), ()) == [None, "the output of line 1 was cut"]
+    silent = make_trajectory([(" x = 1\n", OK, ">>>"), (" x\n", OK, None)]).lines
+    behind = "line 1 runs behind a setup that names a clock: time"
+    assert why_not_again(silent, ("import time",)) == [None, behind]
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,16 @@ def test_a_folder_that_is_no_run_is_refused(run: Path, name: str) -> None:
         begun(run)
 
 
+def test_a_name_that_is_no_run_is_refused_with_what_it_is(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no such run folder: .*/rum'; did you mean '.*/run'\?"):
+        begun(tmp_path / "rum")
+    checkpoint = run / "checkpoints" / "checkpoint-2"
+    with pytest.raises(ConfigError, match=r"checkpoint-2' is a checkpoint; give its run, '.*/run'"):
+        begun(checkpoint)
+    with pytest.raises(ConfigError, match=r"metrics.jsonl' holds no run; expected a folder"):
+        begun(run / "metrics.jsonl")
+
+
 @pytest.mark.parametrize("name", ["play", "eval"])
 def test_what_was_only_played_or_measured_is_not_resumed(
     run: Path, tmp_path: Path, name: str
@@ -178,6 +188,14 @@ def test_two_processes_do_not_write_one_run(run: Path) -> None:
     RunFolder(run, is_begun=True)
 
 
+def test_a_folder_that_is_closed_is_free_in_the_same_process(run: Path) -> None:
+    first = RunFolder(run, is_begun=True)
+    with pytest.raises(ConfigError, match=r"let it end first"):
+        RunFolder(run, is_begun=True)
+    first.close()
+    RunFolder(run, is_begun=True)
+
+
 # Settings
 
 
@@ -194,6 +212,16 @@ def test_it_may_be_given_more_steps(run: Path, capsys: pytest.CaptureFixture[str
     _, plan = plan_to_resume(run, options(overrides=("grpo.steps=9", "report.sample_every=3")))
     assert (plan.config.grpo.steps, plan.config.report.sample_every) == (9, 3)
     assert "repl-rl: grpo.steps = 9, 6 before\n" in capsys.readouterr().err
+
+
+def test_a_run_that_nobody_named_is_said(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run.parent)
+    Path("runs").mkdir()
+    run.rename("runs/mine")
+    assert plan_to_resume(Path(), options())[0] == Path("runs/mine")
+    assert capsys.readouterr().err == "repl-rl: runs/mine, the newest run\n"
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from repl_rl.errors import ConfigError
-from repl_rl.runs.folder import RunPart, files, load_run, part_of
+from repl_rl.runs.folder import RunFolder, RunPart, files, load_run, part_of
 from repl_rl.runs.trajectory_file import append
 from trajectory_kit import FULL, full_with
 
@@ -61,6 +62,14 @@ def test_a_run_may_have_the_name_of_that_folder(run: Path) -> None:
 def test_any_other_folder_is_no_run(tmp_path: Path) -> None:
     append(tmp_path / "s.jsonl", [FULL])
     with pytest.raises(ConfigError, match="no trajectories in"):
+        files(tmp_path)
+
+
+def test_a_folder_of_runs_names_the_latest(tmp_path: Path) -> None:
+    for name, at in (("a", 2e9), ("b", 1e9)):
+        metrics = RunFolder(tmp_path / name).path / "metrics.jsonl"
+        os.utime(metrics, (at, at))
+    with pytest.raises(ConfigError, match=r"run folder; the latest run in it is '.*/a'$"):
         files(tmp_path)
 
 

@@ -196,7 +196,12 @@ def test_a_place_that_takes_no_file_is_refused_beforehand(place: str) -> None:
 
 @pytest.mark.parametrize(
     ("task", "stem"),
-    [("../data/rows.jsonl", "rows-2"), ("hf:owner/name@v1", "name-v1-2"), ("a.json", "a-2")],
+    [
+        ("../data/rows.jsonl", "rows-2"),
+        ("hf:owner/name@v1", "name-v1-2"),
+        ("a.json", "a-2"),
+        ("b/a.csv", "a-2"),
+    ],
 )
 def test_a_run_of_data_is_named_by_the_last_part(tmp_path: Path, task: str, stem: str) -> None:
     assert new_run_path(task, tmp_path).name.startswith(stem)

@@ -252,6 +252,19 @@ def test_the_time_left_falls_while_a_long_step_runs() -> None:
     assert phase.left == "0:00:00"
 
 
+def test_a_start_is_not_taken_for_the_pace_of_what_follows() -> None:
+    """30 s until the first of 101, then 2 s each; the other goes on from 40 of 50."""
+    now = [0.0]
+    phase, resumed = (Phase("training", 101, clock=lambda: now[0]) for _ in range(2))
+    now[0] = 30.0
+    phase.move(1, "", 101)
+    resumed.move(40, "", 50)
+    now[0] = 50.0
+    phase.move(11, "", 101)
+    resumed.move(42, "", 50)
+    assert (phase.left, resumed.left) == ("0:03:00", "0:01:20")
+
+
 def frame(screen: Screen) -> list[str]:
     """Rows of a terminal of 80 columns below what has been said."""
     file = io.StringIO()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import pytest
 from rich.text import Text
@@ -24,6 +25,7 @@ from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.viewer.show.rollout_view import (
     LineStream,
+    ending_rows,
     result_rows,
     token_rows,
     token_table,
@@ -97,6 +99,15 @@ def test_a_stream_shows_what_a_policy_saw_and_each_line_once() -> None:
         stream.show_line(built)
         built.inject(codec.encode(answer))
     assert shown == ["hello", ">>> f(", "... 1)", "7"]
+
+
+def test_a_time_limit_says_how_far_it_let_a_policy_come(make_trajectory: MakeTrajectory) -> None:
+    """` 1` and ` 2`, each with a newline, are six tokens."""
+    trajectory = make_trajectory([(" 1\n", OK, "1\n>>>"), (" 2\n", OK, None)])
+    ended = replace(trajectory, stop_reason=StopReason.TIME_LIMIT)
+    assert plain(ending_rows(ended)) == [
+        "stopped      time_limit after 6 sampled tokens; raise sampling.time_limit_s"
+    ]
 
 
 def test_a_result_says_why_what_and_how_much(

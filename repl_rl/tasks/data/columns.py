@@ -25,6 +25,7 @@ MAX_FILE_BYTES = 1 << 30
 """Most bytes of a .json file, which is read as a whole."""
 
 _BOM = b"\xef\xbb\xbf"
+_SAVE = "save the file as UTF-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ def read_rows(path: Path) -> Iterator[DataRow]:
         elif path.suffix == ".json":
             yield from _json(path)
         elif path.suffix in (".csv", ".tsv"):
-            yield from _table(path, delimiter="," if path.suffix == ".csv" else "\t")
+            yield from _table(path, delimiters=",;\t" if path.suffix == ".csv" else "\t")
         else:
             yield from _json_lines(path)
     except OSError as error:
@@ -84,14 +85,20 @@ def _json(path: Path) -> Iterator[DataRow]:
         yield _row(f"{path.name}: row {number}", values)
 
 
-def _table(path: Path, *, delimiter: str) -> Iterator[DataRow]:
-    """Rows below a row of names, as spreadsheets write them; quoted cells may have more lines."""
+def _table(path: Path, *, delimiters: str) -> Iterator[DataRow]:
+    """Rows below a row of names, as spreadsheets write them; quoted cells may have more lines.
+
+    The first of `delimiters` that stands in the first line parts the cells.
+    """
     csv.field_size_limit(MAX_ROW_BYTES)
     names: list[str] = []
     line = 1
     with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, delimiter=delimiter, strict=True)
         try:
+            head = file.readline(MAX_ROW_BYTES)
+            file.seek(0)
+            delimiter = next((one for one in delimiters if one in head), delimiters[0])
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
             for cells in reader:
                 where, line = f"{path.name}:{line}", reader.line_num + 1
                 if not names:
@@ -104,7 +111,7 @@ def _table(path: Path, *, delimiter: str) -> Iterator[DataRow]:
                         f"that holds what stands between cells is put in quotes"
                     )
         except UnicodeDecodeError:
-            raise ConfigError(f"{path.name}: not UTF-8 from line {line} on") from None
+            raise ConfigError(f"{path.name}: not UTF-8 from line {line} on; {_SAVE}") from None
         except csv.Error as error:
             raise ConfigError(f"{path.name}:{line}: no row of cells: {error}") from None
 
@@ -144,7 +151,7 @@ def _decoded(where: str, text: bytes) -> Any:
             text.decode(), parse_constant=_refuse, parse_int=str, parse_float=str, strict=False
         )
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{where}: not UTF-8: byte {error.start + 1} of it") from None
+        raise ConfigError(f"{where}: not UTF-8: byte {error.start + 1} of it; {_SAVE}") from None
     except json.JSONDecodeError as error:
         position = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}"
         raise ConfigError(f"{where}: not JSON: {error.msg}, {position}") from None
@@ -276,6 +283,8 @@ class ColumnFinder:
         else:
             why = f"expected one of {', '.join(name for name in aliases if name != SOLUTION)}"
         names = ", ".join(map(repr, list(row.values)[:_NUM_NAMED])) or "no columns"
+        if row.where.partition(":")[0].endswith((".csv", ".tsv")):
+            names += " in its first line, which names the columns"
         return ConfigError(
             f"{row.where}: no {role}: {why}; it has {names}; name one with --set data.{role}=COLUMN"
         )

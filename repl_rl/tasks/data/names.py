@@ -6,8 +6,10 @@ rows.jsonl, .json, .parquet, .csv, .tsv -> a file;  hf:owner/name -> the hub;  r
 from __future__ import annotations
 
 import ast
+import difflib
 import os
 import re
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from repl_rl.base.plugins import find_beside
@@ -36,9 +38,13 @@ def find_file(name: str) -> Path:
     """
     path = find_beside(Path(name).expanduser())
     if path is None:
+        meant = Path(name).expanduser()
+        there = {Path(one).stem: one for one in _files_in(meant.parent)}
+        near = [there[stem] for stem in difflib.get_close_matches(meant.stem, there, n=1)]
+        hint = f"did you mean {near[0]!r}? " if near else ""
         raise ConfigError(
-            f"no such file {name!r}; expected a file of rows ({KINDS}) in the current folder, or "
-            f"beside a file that --config names"
+            f"no such file {name!r}; {hint}expected a file of rows ({KINDS}) in the current "
+            f"folder, or beside a file that --config names"
         )
     if not path.is_file():
         raise ConfigError(f"{name!r} is no file; expected a file of rows: {KINDS}")
@@ -57,6 +63,16 @@ def check_no_file(name: str) -> None:
         raise ConfigError(f"{name!r} names no class: a task is module:Class; {meant}")
     if os.path.isfile(path):  # a name may be longer than that of any file
         raise ConfigError(f"{name!r} is no file of rows that is read: expected {KINDS}")
+    if (inside := _files_in(path)) and not entry_points(group="repl_rl.tasks", name=name):
+        raise ConfigError(f"{name!r} is a folder; name a file of rows in it, as {inside[0]!r}")
+
+
+def _files_in(folder: Path) -> list[str]:
+    """Files that are named as rows are, in their order; none where the folder cannot be read."""
+    try:
+        return sorted(str(one) for one in folder.iterdir() if is_file(one.name) and one.is_file())
+    except (OSError, ValueError):
+        return []
 
 
 def _classes(path: Path) -> list[str]:

@@ -27,7 +27,7 @@ from repl_rl.progress import Update
 from repl_rl.rollout.env import Env
 from repl_rl.rollout.plan import make_task_plan
 from repl_rl.rollout.scoring import Scorer, open_scorer
-from repl_rl.runs.folder import RunPart, files, part_of
+from repl_rl.runs.folder import RunPart, files, last_checkpoint, part_of, run_around
 from repl_rl.runs.trajectory_file import (
     Selection,
     StoredTrajectory,
@@ -37,7 +37,7 @@ from repl_rl.runs.trajectory_file import (
 from repl_rl.viewer.page import SUFFIXES as PAGES
 from repl_rl.viewer.page import write_page
 from repl_rl.viewer.replay.annotated import Annotated, annotate, read
-from repl_rl.viewer.replay.branch import ScoringPolicy
+from repl_rl.viewer.replay.branch import Referee, ScoringPolicy
 from repl_rl.viewer.replay.compare import Cause, Change, Judgement, unified
 from repl_rl.viewer.replay.execute import Mismatch, Rerun, rerun
 from repl_rl.viewer.replay.live import pool_of
@@ -189,7 +189,10 @@ class ReplayRequest:
     """Changes that a user makes to the config, like `overrides`."""
     overrides: Sequence[str] = ()
     model: str | None = None
-    """Model of the policy that goes on or scores tokens."""
+    """Model of the policy that goes on or scores tokens. A stepper without one takes the last
+    weights of the run once it is asked to go on."""
+    load: Callable[[str], None] = lambda model: None
+    """Called before such a model is read, in a thread: it loads libraries."""
 
     def scene(self, stored: StoredTrajectory) -> Scene:
         """Make the scene of a trajectory, and say how this machine differs from its own."""
@@ -393,7 +396,18 @@ async def _walk(
     async with (
         Env(plan, scene.fmt, kernels=pool_of(scene)) as env,
         _policy(request, scene) as policy,
+        contextlib.AsyncExitStack() as stack,
     ):
+        run = run_around(request.path)
+        weights = None if run is None else last_checkpoint(run)
+
+        async def bring() -> tuple[ScoringPolicy, Referee]:
+            await asyncio.to_thread(request.load, str(weights))
+            own = replace(request, model=str(weights), say=lambda text: None)
+            late = await stack.enter_async_context(_policy(own, scene))
+            assert late is not None, "its model is named"
+            return late, late.referee(plan, scene, kernels=env.kernels, scorer=env.scorer)
+
         score = answers = referee = None
         if policy is not None:
             score, answers = policy.score, policy.answers(scene)
@@ -408,6 +422,7 @@ async def _walk(
             scorer=env.scorer,
             policy=policy,
             referee=referee,
+            bring=None if weights is None else bring,
             notes=[*notes, *other_walls(scene.origin, str(env.walls))],
             isolation=str(env.walls),
         )

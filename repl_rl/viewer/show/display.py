@@ -50,11 +50,14 @@ class Phase:
         self._note = note
         self._clock = clock
         self._began = self._moved = self._reported = clock()
+        self._first: tuple[float, int] | None = None
+        """Time of the first move, and what was done by then."""
         self._tenth = 0
 
     def move(self, done: int, note: Note, total: int) -> None:
         self.done, self._note, self.total = done, note, total
         self._moved = self._clock()
+        self._first = self._first or (self._moved, done)
 
     @property
     def note(self) -> str:
@@ -68,12 +71,17 @@ class Phase:
     def left(self) -> str:
         """Time that the rest takes at the mean pace so far, as `1:02:03`; unknown: `-:--:--`.
 
-        What has passed since the last move is taken off, so it falls while a long step runs.
+        The pace counts from the first move: what comes before it is a start, or was done by a run
+        that this one goes on with. What has passed since the last move is taken off, so it falls
+        while a long step runs.
         """
         if not self.done:
             return "-:--:--"
-        spent = self._moved - self._began
-        rest = spent / self.done * (self.total - self.done) - (self._clock() - self._moved)
+        since, before = self._first or (self._began, 0)
+        if before == self.done:
+            since, before = self._began, 0
+        pace = (self._moved - since) / (self.done - before)
+        rest = pace * (self.total - self.done) - (self._clock() - self._moved)
         minutes, seconds = divmod(round(max(0.0, rest)), 60)
         return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.text import Text
 
 from repl_rl.base.terminal import shorten
-from repl_rl.records import Line, Scored, Tone, Trajectory, Verdict
+from repl_rl.records import Line, Scored, StopReason, Tone, Trajectory, Verdict
 from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.transcript.format import spans
 from repl_rl.transcript.tokens import Codec
@@ -115,7 +115,9 @@ def token_table(
 
 def ending_rows(trajectory: Trajectory) -> Iterator[Text]:
     """Yield rows about the end of a trajectory and its submission."""
-    yield Text(f"stopped      {trajectory.stop_reason}")
+    slow = f" after {trajectory.num_sampled} sampled tokens; raise sampling.time_limit_s"
+    is_slow = trajectory.stop_reason is StopReason.TIME_LIMIT
+    yield Text(f"stopped      {trajectory.stop_reason}{slow * is_slow}")
     if trajectory.submission is not None:
         yield Text(f"submission   {_inert(trajectory.submission)}")
 

@@ -68,6 +68,8 @@ class RunningCommand:
         return f"{self.doing} ... {time.monotonic() - self.since:.0f} s"
 
 
+Bring = Callable[[], Coroutine[None, None, tuple[LinePolicy, Referee]]]
+"""Loads a policy, and what judges lines by it."""
 Ask = Callable[[Walk], Command]
 """Request that a key makes of a walk."""
 
@@ -113,16 +115,22 @@ class Stepper(App[None]):
         scorer: Scorer | None = None,
         policy: LinePolicy | None = None,
         referee: Referee | None = None,
+        bring: Bring | None = None,
         notes: Sequence[str] = (),
         isolation: str = "unknown",
     ) -> None:
-        """`annotate` is called in a thread; saved files record `isolation`."""
+        """`annotate` is called in a thread; saved files record `isolation`.
+
+        Without a policy `bring` is called once, when one is asked for.
+        """
         super().__init__()
         # The colours of the person's own terminal, as everywhere else in repl-rl.
         self.theme = "ansi-dark"
         self._trajectories = trajectories
         self._scene, self._kernels, self._scorer = scene, kernels, scorer
         self._annotate, self._policy, self._referee = annotate, policy, referee
+        self._bring = bring
+        self._brought: asyncio.Task[tuple[LinePolicy, Referee]] | None = None
         self._notes, self._isolation = notes, isolation
         self._face = Face()
         self._walk: Walk | None = None
@@ -216,8 +224,6 @@ class Stepper(App[None]):
             return styled(str(self._command), DIFFERS)
         if self._message or self._walk is None:
             return self._message
-        if self._walk.at_hand is None:
-            return styled("; ".join(clipped(note, _MAX_MESSAGE) for note in self._notes), DIFFERS)
         return difference_row(self._walk)
 
     def _show_message(self, message: str) -> None:
@@ -245,10 +251,18 @@ class Stepper(App[None]):
         self._soon(go)
 
     def action_let(self) -> None:
-        def let(walk: Walk) -> Command:
-            return walk.let(self._policy, on_line=self._paint)
+        async def let(walk: Walk) -> str | None:
+            await self._have_policy()
+            return await walk.let(self._policy, on_line=self._paint)
 
         self._do("the policy goes on", let, can_stop=True)
+
+    async def _have_policy(self) -> None:
+        """Load the policy unless it is there. What loads it goes on where this is called off."""
+        if self._policy is None and self._bring is not None:
+            if self._brought is None or self._brought.done():
+                self._brought = asyncio.create_task(self._bring())
+            self._policy, self._referee = await asyncio.shield(self._brought)
 
     # Keys that ask
 
@@ -278,7 +292,8 @@ class Stepper(App[None]):
         self._soon(self._ask_number)
 
     def _ask_number(self, walk: Walk) -> None:
-        if (why := walk.why_not_judged(self._referee)) is not None:
+        has_referee = (self._referee or self._bring) is not None
+        if (why := walk.why_not_judged(has_referee=has_referee)) is not None:
             self._show_message(why)
         else:
             self._ask(Text("continuations of each state"), f"{_CONTINUATIONS}", self._judge)
@@ -297,6 +312,7 @@ class Stepper(App[None]):
             if self._command is not None:
                 self._command.doing = f"{done} of {total} continuations"
 
+        await self._have_policy()
         return await walk.judge(self._referee, num_branches=number, on_progress=report)
 
     def action_save(self) -> None:
@@ -400,8 +416,9 @@ class Stepper(App[None]):
         walk = await asyncio.to_thread(self._read, self._trajectories[number])
         await walk.begin()
         before, self._walk, self._number = self._walk, walk, number
-        if before is not None:
-            await before.aclose()
+        if before is None:  # once: the key s shows them again
+            return "; ".join(self._notes)
+        await before.aclose()
         return None
 
     def _read(self, stored: StoredTrajectory) -> Walk:

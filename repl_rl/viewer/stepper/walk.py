@@ -300,9 +300,9 @@ class Walk:
             await self.live.aclose()  # nobody knows what has run in that kernel
             raise
 
-    def why_not_judged(self, referee: Referee | None) -> str | None:
+    def why_not_judged(self, *, has_referee: bool) -> str | None:
         """Explain why nobody judges the line at hand; None where somebody does."""
-        if referee is None:
+        if not has_referee:
             return NO_POLICY
         return "nothing has run yet; n runs line 1" if self.at_hand is None else None
 
@@ -311,7 +311,7 @@ class Walk:
     ) -> str | None:
         """Estimate the worth of the line at hand by other continuations of the states around it."""
         if referee is None or self.at_hand is None:
-            return self.why_not_judged(referee)
+            return self.why_not_judged(has_referee=referee is not None)
         scored = await asyncio.to_thread(self._as_it_stands, referee)
         worth = await referee.worth(
             scored, self.live.at - 1, num_branches=num_branches, on_progress=on_progress

@@ -63,6 +63,7 @@ def stepper(store: Store) -> MakeStepper:
         kernels: KernelSource | None = None,
         policy: LinePolicy | None = None,
         referee: Referee | None = None,
+        bring: Any = None,
         notes: Sequence[str] = (),
         score: Score | None = None,
         **options: Any,
@@ -84,6 +85,7 @@ def stepper(store: Store) -> MakeStepper:
             scorer=scorer,
             policy=policy,
             referee=referee,
+            bring=bring,
             notes=notes,
         )
 

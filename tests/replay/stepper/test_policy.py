@@ -5,11 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from repl_rl.errors import EngineError
+from referee_kit import PROMPT, referee_of
+from repl_rl.errors import ConfigError, EngineError
 from repl_rl.records import Line, Origin, Scored, StopReason, Trajectory
 from repl_rl.runs.trajectory_file import places
+from repl_rl.viewer.replay.branch import Referee
 from repl_rl.viewer.replay.live import Live
-from stepper_seat import MakeStepper, Seat, WritesLines, after, sit
+from repl_rl.viewer.stepper import Stepper
+from repl_sandbox.fake import FakeKernels
+from stepper_seat import ANSWERS, SCENE, MakeStepper, Seat, WritesLines, after, sit
 
 pytestmark = pytest.mark.slow
 
@@ -23,6 +27,50 @@ def test_a_policy_goes_on_from_here_and_is_scored_at_its_end(stepper: MakeSteppe
 
 def test_without_a_policy_it_is_said_how_to_bring_one(stepper: MakeStepper) -> None:
     assert any("start with --model PATH" in row for row in after(stepper(), "m"))
+
+
+@pytest.fixture
+def brought(stepper: MakeStepper) -> tuple[Stepper, list[str]]:
+    """A stepper that fails to bring its policy the first time, and what was brought so far."""
+    made: list[str] = []
+
+    async def bring() -> tuple[WritesLines, Referee]:
+        made.append("policy")
+        if len(made) == 1:
+            raise ConfigError("these weights cannot be read")
+        return WritesLines("1+1", "y"), referee_of(SCENE, FakeKernels(ANSWERS), {1: "23", 2: "22"})
+
+    return stepper(bring=bring, prompt=PROMPT), made
+
+
+def test_the_policy_of_a_run_is_brought_when_it_is_asked_for(
+    brought: tuple[Stepper, list[str]],
+) -> None:
+    app, made = brought
+
+    async def act(seat: Seat) -> None:
+        await seat.press("n")
+        assert made == []
+        await seat.press("m")
+        assert "these weights cannot be read" in seat.text
+        await seat.press("m")
+        assert "the policy ended: max_lines" in seat.text
+        await seat.press("b", "b", "m")
+        assert made == ["policy", "policy"]
+
+    sit(app, act)
+
+
+def test_what_judges_a_line_is_brought_with_the_policy(brought: tuple[Stepper, list[str]]) -> None:
+    app, made = brought
+
+    async def act(seat: Seat) -> None:
+        await seat.press("n", "m", "n", "c")
+        assert made == ["policy"]  # a number is asked for first
+        await seat.write("2")
+        assert "line 2 was worth +0.500" in seat.text
+
+    sit(app, act)
 
 
 def test_tokens_of_a_model_from_the_hub_have_the_texts_of_its_tokenizer(

@@ -66,9 +66,14 @@ def test_with_a_model_an_answer_shows_how_much_it_surprised(stepper: MakeStepper
     assert not any("surprise" in row for row in after(stepper(parts), "n", "n"))
 
 
-def test_notes_are_shown_before_the_first_line(stepper: MakeStepper) -> None:
-    rows = after(stepper(notes=["made with python 3.10, here it is 3.11"]))
-    assert any("made with python 3.10" in row for row in rows)
+@pytest.mark.parametrize(
+    ("keys", "is_shown"), [("", True), ("nb", False), ("]", False), ("s", True)]
+)
+def test_notes_are_shown_once_and_among_the_details(
+    stepper: MakeStepper, keys: str, *, is_shown: bool
+) -> None:
+    rows = after(stepper(LINES, LINES, notes=["made with python 3.10, here it is 3.11"]), *keys)
+    assert any("made with python 3.10" in row for row in rows) is is_shown
 
 
 HOSTILE = "[red]a[/red] {{x}} <b> \x1b[31m\u202eevil\x07\t|"

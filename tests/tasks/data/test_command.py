@@ -47,13 +47,23 @@ def test_a_file_is_a_task(call: Call, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("train", "--task", "no.jsonl"), "no such file 'no.jsonl'"),
+        (("train", "--task", "no.jsonl"), "no such file 'no.jsonl'; expected a file of rows (.js"),
+        (
+            ("train", "--task", "row.jsonl"),
+            "no such file 'row.jsonl'; did you mean 'rows.jsonl'? expected a file of rows (.jsonl",
+        ),
+        (("tasks", "data"), "'data' is a folder; name a file of rows in it, as 'data/a.csv'"),
         (
             ("train", "--task", "rows.jsonl", "--model", ".", "--set", "data.answer=gold"),
             "rows.jsonl:1: no answer",
         ),
         (("train", "--task", "bad.jsonl", "--model", "."), "bad.jsonl:2: not UTF-8"),
         (("tasks", "bad.jsonl"), "bad.jsonl:2: not UTF-8"),
+        (
+            ("tasks", "bare.csv"),
+            "bare.csv:2: no statement: expected one of statement, prompt, question, problem, "
+            "Question, Problem, input; it has '1?', '1' in its first line, which names ",
+        ),
         (("tasks", "empty.jsonl"), "empty.jsonl holds no rows"),
         (("tasks", "folder.jsonl"), "'folder.jsonl' is no file"),
         (
@@ -90,9 +100,12 @@ def test_what_cannot_be_read_ends_with_code_2(
     write(tmp_path / "rows.jsonl")
     (tmp_path / "bad.jsonl").write_bytes(b'{"problem": "1?", "answer": "1"}\n"\xff"\n')
     (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "bare.csv").write_text("1?,1\n2?,2\n")
     (tmp_path / "rows.jsonl.gz").touch()
     (tmp_path / "rows.txt").touch()
     (tmp_path / "some").mkdir()
+    for file in ("a.csv", "b.jsonl"):
+        write(tmp_path / "data" / file)
     for folder in ("", "some"):
         source = "class Other: ...\nclass Product:\n    def problems(self): ...\n"
         (tmp_path / folder / "mult.py").write_text(source)

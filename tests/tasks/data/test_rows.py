@@ -52,7 +52,7 @@ def test_a_list_in_one_file_is_read_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b'{"a": "\xff"}', "a.jsonl:2: not UTF-8: byte 8 of it"),
+        (b'{"a": "\xff"}', "a.jsonl:2: not UTF-8: byte 8 of it; save the file as UTF-8"),
         (b'{"a": NaN}', "a.jsonl:2: not JSON: NaN is no number"),
         (b'{"a": -Infinity}', "a.jsonl:2: not JSON: -Infinity is no number"),
         (b'{"a": ', "a.jsonl:2: not JSON: Expecting value, column 7"),
@@ -122,6 +122,15 @@ def test_a_table_is_rows_below_their_names(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("between", [",", ";", "\t"])
+def test_the_first_line_says_what_stands_between_cells(tmp_path: Path, between: str) -> None:
+    """Spreadsheets write semicolons where numbers have commas, and tables are pasted with tabs."""
+    content = "\ufeffproblem,answer\n2?,4\n".replace(",", between)
+    assert list(read_rows(write(tmp_path / "a.csv", content))) == [
+        DataRow("a.csv:2", {"problem": "2?", "answer": "4"})
+    ]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -134,7 +143,7 @@ def test_a_table_is_rows_below_their_names(tmp_path: Path) -> None:
         (b"a,a\n1,2\n", "a.csv:1: two columns are named 'a'; expected a name for each"),
         (b'a,b\n"1"2,3\n', "a.csv:2: no row of cells: "),
         (b'a,b\n1,2\n"3,4\n', "a.csv:3: no row of cells: "),
-        (b"a,b\n1,\xff\n", "a.csv: not UTF-8 from line "),
+        (b"a,b\n1,\xff\n", "a.csv: not UTF-8 from line 1 on; save the file as UTF-8"),
     ],
 )
 def test_what_is_no_table_is_named_by_its_line(
