@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 @shared.OF_RUN
 @shared.count(32, "Trajectories to sample.")
 def audit(run_or_model: Path, count: int, **options: Any) -> None:
-    """Check that what is sampled is what is trained.
+    """Check that training sees what was sampled.
 
-    Checks tokens, mask and log-probabilities of new rollouts and of a run's stored ones, by default
-    of the newest in runs/. Exit code 1 if something is wrong. docs/design/engines.md, section
-    Audit, says what each line means.
+    RUN_OR_MODEL is by default the newest run in runs/. The command checks tokens, mask and
+    log-probabilities of new rollouts, and of a run's stored trajectories. The exit code is 1 if a
+    check fails. Section Audit of docs/design/engines.md explains each line.
     """
     plan = shared.plan_of_run(run_or_model, options)
     shared.load_libraries(plan)

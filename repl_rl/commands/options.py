@@ -80,16 +80,16 @@ def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], 
 TASK = click.option(
     "--task",
     metavar="NAME",
-    help="Entry point, module:Class, rows.jsonl or hf:owner/name [sympy-proofs].",
+    help="Name, module:Class, rows.jsonl or hf:owner/name [sympy-proofs].",
 )
 MODEL = click.option(
-    "--model", metavar="PATH", help="Folder, FILE.gguf or owner/name [the starter]."
+    "--model", metavar="PATH", help="Folder, FILE.gguf or owner/name on the hub [the starter]."
 )
 ENGINE = click.option(
     "--engine", metavar="NAME", help="hf, vllm, vllm-server, auto or module:Class [auto]."
 )
 TEMPERATURE = click.option(
-    "--temperature", type=float, help="0 takes the likeliest token [the run's]."
+    "--temperature", type=float, help="Sampling temperature; 0 is greedy [the run's]."
 )
 FILES = click.option(
     "--config",
@@ -97,14 +97,14 @@ FILES = click.option(
     multiple=True,
     type=Path,
     callback=_search_beside,
-    help="TOML file; repeatable. Modules that it names may lie beside it.",
+    help="TOML file of settings; repeatable. Modules that it names may lie next to it.",
 )
 OVERRIDES = click.option(
     "--set",
     "overrides",
     multiple=True,
     metavar="SECTION.KEY=VALUE",
-    help="One setting; see repl-rl config.",
+    help="Change one setting; repeatable. See repl-rl config.",
 )
 
 
@@ -138,14 +138,18 @@ def run_argument(
 
 PART = with_options(
     click.option(
-        "--step", type=click.IntRange(min=0), metavar="N", help="The training step N [the last]."
+        "--step", type=click.IntRange(min=0), metavar="N", help="Take training step N [the last]."
     ),
-    click.option("--held-out", is_flag=True, help="The last evaluation, or the one after step N."),
+    click.option(
+        "--held-out", is_flag=True, help="Take the last evaluation, or the one after step N."
+    ),
 )
 """Options for a `RunPart`."""
 BEST = click.option("--best", is_flag=True, help="Highest reward first.")
 WORST = click.option("--worst", is_flag=True, help="Lowest reward first.")
-SEED = click.option("--seed", type=int, help="Seed of everything random.")
+SEED = click.option(
+    "--seed", type=int, help="Seed for problems, rollouts, kernels and update order."
+)
 
 
 def count(default: int | None, what: str) -> Callable[[Command], Command]:

@@ -50,9 +50,9 @@ _UNLIMITED = 1 << 30
 def play(problem: str | None, output: Path | None, **options: Any) -> None:
     """Be the policy: write the lines yourself.
 
-    They run in a sealed kernel and earn the reward of a policy. Below each line come its outcome,
-    its reward and the sum so far. submit_final_answer(...) ends the game with a verdict, Ctrl-D
-    without one, and Ctrl-C calls it off. There are no limits in tokens.
+    Your lines run in a sealed kernel and earn a policy's reward. Below each line you see its
+    outcome, its reward and the sum so far. submit_final_answer(...) ends the game with a verdict.
+    Ctrl-D ends it without one, and Ctrl-C cancels it. Tokens are not limited.
     """
     config = shared.resolve(options)
     plan = playable(shared.announced(make_task_plan(config)), config.transcript)

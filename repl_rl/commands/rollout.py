@@ -49,13 +49,14 @@ if TYPE_CHECKING:
     shared.FILES,
     shared.OVERRIDES,
 )
-@click.option("--tokens", is_flag=True, help="A row for each token: id, mask, log-probabilities.")
-@click.option("--output", type=Path, metavar="FILE", help="Add the trajectory to this .jsonl.")
+@click.option("--tokens", is_flag=True, help="Print id, mask and log-probabilities of each token.")
+@click.option("--output", type=Path, metavar="FILE", help="Append the trajectory to this .jsonl.")
 def rollout(problem: str | None, tokens: bool, output: Path | None, **options: Any) -> None:
-    """Sample one trajectory and check everything.
+    """Sample one trajectory and check it.
 
-    Shows its lines as they are sampled, its verdict, its rewards and its tokens. Then checks mask,
-    tokens, log-probabilities, limits and rewards. Exit code 1 if a check fails.
+    The command shows the lines as they are sampled, then the verdict, the rewards and the tokens.
+    It checks mask, tokens, log-probabilities, limits and rewards. The exit code is 1 if a check
+    fails.
     """
     model = options["model"]
     plan = shared.plan_of(options) if model is None else shared.plan_of_run(Path(model), options)

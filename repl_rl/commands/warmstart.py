@@ -1,4 +1,4 @@
-"""`repl-rl warmstart`: show a model transcripts until it writes the REPL, or make the starter.
+"""`repl-rl warmstart`: fine-tune a model on transcripts, or make the starter.
 
     flags -> Plan, sources -> `training.warmstart` -> rates, commands
 
@@ -38,7 +38,7 @@ from repl_rl.viewer.show.display import Screen
 @click.command()
 @shared.CONFIG
 @click.option("--output", type=Path, metavar="DIR", help="Run folder [runs/TASK-TIME].")
-@click.option("--whole", is_flag=True, help="Train all weights, not an adapter.")
+@click.option("--whole", is_flag=True, help="Train all weights instead of an adapter.")
 @click.option(
     "--from",
     "sources",
@@ -47,14 +47,14 @@ from repl_rl.viewer.show.display import Screen
     metavar="SOURCE",
     help="Transcripts: a file or folder of *.repl, a run or a .jsonl; repeatable.",
 )
-@click.option("--solved", is_flag=True, help="Of runs take the solved trajectories.")
+@click.option("--solved", is_flag=True, help="Take the solved trajectories of a run.")
 @click.option(
     "--demonstrations",
     type=click.IntRange(min=0),
-    help="Transcripts the task scripts [1000; with --from 0].",
+    help="Number of transcripts that the task scripts [1000; with --from 0].",
 )
-@click.option("--dry-run", is_flag=True, help="Print config and memory and stop.")
-@click.option("--json", "is_json", is_flag=True, help="One JSON object on stdout, for programs.")
+@click.option("--dry-run", is_flag=True, help="Print settings and memory, then stop.")
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object on stdout.")
 def warmstart(
     output: Path | None,
     whole: bool,
@@ -65,11 +65,11 @@ def warmstart(
     is_json: bool,
     **options: Any,
 ) -> None:
-    """Show a model transcripts until it writes the REPL.
+    """Fine-tune a model on transcripts so that it can use the REPL.
 
-    It is trained on scripted attempts at the task, run in kernels, and on what --from names. It is
-    measured on held-out problems before and after. Without --model this makes the task's starter
-    policy.
+    Transcripts are scripted attempts at the task, run in kernels, and those that --from names. The
+    command measures the model on held-out problems before and after. Without --model it makes the
+    task's starter policy.
     """
     config = shared.resolve(options)
     if config.model is None:

@@ -38,7 +38,10 @@ _BEATS = 4
 
 @click.command()
 def worker() -> None:
-    """Sample for `repl-rl train`, which starts it: rows of JSON on stdin and stdout."""
+    """Sample trajectories for `repl-rl train`, which starts it.
+
+    Both speak in rows of JSON, on stdin and stdout.
+    """
     mode = os.fstat(0).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         raise ConfigError("a worker reads what `repl-rl train` writes; set workers.count there")

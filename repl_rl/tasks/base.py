@@ -106,7 +106,7 @@ class Choice:
     families: tuple[str, ...]
     tiers: tuple[int, ...]
     weights: Mapping[str, float] = field(default_factory=dict)
-    """Frequency of each family, compared with others; 1 for one that is not named."""
+    """Relative frequency of each family; a family that is not named has 1."""
     held_out: tuple[str, ...] = ()
     """Families that are measured alone: no training problem is one of theirs."""
     is_frozen: bool = False

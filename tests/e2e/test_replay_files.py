@@ -43,9 +43,9 @@ def test_a_page_is_of_those_that_were_made_as_the_first_was(
 def test_the_help_says_in_which_files_is_looked(call: Call) -> None:
     _, shown, _ = call("replay", "--help")
     assert (
-        "A run's last training step is stepped through, or makes the page or the notebook. --step "
-        "and --held-out choose another part. Filters search all of a run, and all of it is run or "
-        "scored again, unless a part is chosen. --best and --worst only put trajectories in order."
+        "Stepping, --notebook and --html take a run's last training step; --step and --held-out "
+        "choose another part. With --id, --outcome, --grep, --execute or --rescore they take the "
+        "whole run, unless you choose a part. --best and --worst only sort."
     ) in " ".join(shown.split())
 
 
