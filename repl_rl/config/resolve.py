@@ -49,8 +49,8 @@ def resolve(
 ) -> Config:
     """Defaults, then a preset, then TOML files, then flags, then `section.key=value` overrides.
 
-    `saved` is TOML too, that of a run, below the files. `preset` is `starter` unless one of these
-    sets it or names a model. Without it, adapters have a preset where `lora.rank` makes one.
+    `saved` is the TOML of a run, which files override. `preset` is `starter` unless one of these
+    sets it or names a model. With another preset, `lora.rank` above 0 brings an adapter's defaults.
     Raises ConfigError for an unknown key (the nearest is named) and for a value of another type.
 
         >>> resolve(overrides=["grpo.steps=10"], flags={"seed": 3}).grpo.steps

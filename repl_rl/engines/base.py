@@ -55,7 +55,7 @@ _LOGPROBS = (-1e6, 1e-3)
 
 
 class LineEnd(StrEnum):
-    """Reason for which a line ended; decided by its last token.
+    """Reason why a line ended, decided by its last token.
 
     >>> LineEnd("eos") is LineEnd.EOS
     True
@@ -177,12 +177,12 @@ class Engine(Protocol):
         ...
 
     async def sync(self, weights: Weights, *, version: int) -> None:
-        """Use `weights`, which are `version`, for every line that is asked for from here on.
+        """Use `weights`, of version `version`, for every line requested from now on.
 
-        Lines in flight end before that, go on with them, or keep the weights that they began with.
-        Each says which. `weights` may be `AdaptedWeights`. Raises EngineError if they did not
-        arrive, StorageError if they go through a disk without room for them. An engine that
-        shares the trainer's weights reads none.
+        Lines in flight end first, continue with the new weights, or keep the weights that they
+        began with. Each says which. `weights` may be `AdaptedWeights`. Raises EngineError if they
+        did not arrive, and StorageError if a disk on their way is full. An engine that shares the
+        trainer's weights reads none.
         """
         ...
 
@@ -333,7 +333,7 @@ class EngineKind:
 
     @property
     def samples_elsewhere(self) -> bool:
-        """True where it asks neither for the trainer's model nor for all of its process."""
+        """True where it needs neither the trainer's model nor its whole process."""
         return not (self.shares_weights or self.needs_one_process)
 
     def check_ranks(self) -> None:
@@ -373,7 +373,7 @@ class EngineKind:
         """ConfigError for what it cannot do, as far as that is known without a model."""
 
     def reach(self, config: Config) -> None:
-        """ConfigError for what it takes of other machines, before weights are read."""
+        """ConfigError for what it needs of other machines, before weights are read."""
 
     def prepare(self) -> None:
         """Do what precedes the import of torch; ConfigError if the engine is not installed."""

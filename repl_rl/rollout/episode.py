@@ -114,7 +114,7 @@ class Session:
 class Step:
     """Outcome of one line, with its reward and the text that answered it.
 
-    Of an episode whose tokens are bytes:
+    In an episode whose tokens are bytes:
 
         step = await episode.line("x = 1")
         print(step.outcome.kind, step.reward, step.observation)
@@ -187,7 +187,7 @@ class Episode:
         context_tokens: int,
         **more: Any,
     ) -> Self:
-        """An episode that stands behind `prompt`, in a fresh kernel.
+        """Begin an episode after `prompt`, in a fresh kernel.
 
         Raises ConfigError if the prompt leaves no room for a token.
         """

@@ -152,7 +152,7 @@ class Plan(TaskPlan):
     engine: EngineKind
     """The one that `sampling.engine` of its config names, where `auto` is never left."""
     why_engine: str = ""
-    """Reason for which `sampling.engine = "auto"` came to it; empty where a person named it."""
+    """Reason why `sampling.engine = "auto"` chose it; empty where a person named it."""
 
     model = _Section(lambda config: config.model)
     grpo = _Section(lambda config: config.grpo)
@@ -165,7 +165,7 @@ class Plan(TaskPlan):
 
     @cached_property
     def credit(self) -> Credit:
-        """Credit that says who of a group is sampled, and what its lines are worth."""
+        """Credit: which trajectories of a group are sampled, and what their lines are worth."""
         return self.make_credit(self.grpo)
 
     @cached_property
@@ -193,7 +193,7 @@ class Plan(TaskPlan):
         return replace(made, engine=engine, why_engine=why)
 
     def sampling_as(self, sampling: SamplingConfig) -> Self:
-        """Change the section `sampling`; an engine that `auto` came to is chosen anew.
+        """Change the section `sampling`; an engine that `auto` chose is chosen again.
 
         Raises ConfigError where its engine cannot sample so.
         """
@@ -238,8 +238,8 @@ def make_task_plan(config: Config) -> TaskPlan:
 def make_plan(config: Config, *, to_train: bool = False) -> Plan:
     """Find all that `config` names.
 
-    Raises ConfigError or SettingError for what a run of this config would refuse before it loads
-    anything, and with `to_train` for what can be sampled with but not trained.
+    Raises ConfigError or SettingError for all that a run of this config would refuse before it
+    loads anything. With `to_train` it also refuses what can be sampled but not trained.
 
         >>> make_plan(resolve(overrides=["sampling.temperature=0"]), to_train=True)
         Traceback (most recent call last):

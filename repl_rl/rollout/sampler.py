@@ -36,7 +36,7 @@ class LineSampler:
         sampler = LineSampler(engine, codec, fmt, config.sampling, context_tokens=4096)
         trajectory = await sampler.sample(attempt, prompt, kernel)
 
-    A class that takes its place has these arguments and this method. `scripts` may name what shows
+    A class that replaces it has these arguments and this method. `scripts` may name what shows
     demonstrations in its form: see `ScriptSampler`.
     """
 
@@ -72,8 +72,8 @@ class LineSampler:
 
         `on_state` gets as much as is there behind each of its own lines, wherever it goes on.
 
-        Raises ConfigError if the prompt leaves no room for a token, StemError where the lines it is
-        to begin with do something else, EngineError and SandboxError if our own side fails, and
+        Raises ConfigError if the prompt leaves no room for a token, StemError if the lines that it
+        begins with do something else, EngineError and SandboxError if our own side fails, and
         RolloutCancelled with the part made so far when it is cancelled.
         """
         episode = Episode.begin(

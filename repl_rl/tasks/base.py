@@ -229,9 +229,9 @@ def check_task(name: str) -> None:
 def load_task(name: str, data: DataConfig | None = None) -> tuple[Task, str]:
     """A task by its name, and the spec that the grader's process imports.
 
-    The name is an entry point, `module:Class`, or that of data: a file of rows, `hf:owner/name`,
-    `reasoning-gym:family`. Raises ConfigError for a name of nothing, and for settings of `data`
-    that the task does not read.
+    The name is an entry point, `module:Class`, or data: a file of rows, `hf:owner/name` or
+    `reasoning-gym:family`. Raises ConfigError for an unknown name, and for settings of `data` that
+    the task does not read.
 
     >>> load_task("sympy-proofs")[1]
     'repl_rl.tasks.sympy_proofs:SympyProofs'

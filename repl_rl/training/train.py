@@ -146,7 +146,7 @@ def train(
     resume: bool = False,
     merge: bool = False,
 ) -> tuple[evaluate.Report | None, evaluate.Report | None]:
-    """Run `plan` into the folder `path`; the held-out reports from before and after.
+    """Train `plan` into the folder `path`; return the held-out reports from before and after.
 
         plan = make_plan(resolve(overrides=["grpo.steps=10"]), to_train=True)
         before, after = train(plan, "runs/mine")
@@ -154,14 +154,14 @@ def train(
 
     Both are None where `eval.problems` is 0. Without `progress` nothing is shown.
 
-    With `resume` the run in `path` goes on from its newest whole checkpoint, as if it had never
-    been ended. With `merge` its adapter is made into a whole model in `checkpoints/merged`.
+    With `resume`, the run in `path` resumes from its newest whole checkpoint, as if it had never
+    stopped. With `merge`, its adapter is merged into a whole model in `checkpoints/merged`.
 
     Under a launcher this process is one of several that train as one, and gets the same reports.
 
-    Raises ConfigError before anything is started if the plan cannot work, and RankError where
-    another process has ended. An interrupt leaves a checkpoint of the last whole step, the folder
-    readable and no process behind.
+    Raises ConfigError before anything is started if the plan cannot work, and RankError if another
+    process has ended. An interrupt leaves a checkpoint of the last whole step, a readable folder
+    and no process.
     """
     ranks = launched()
     path, progress = Path(path), progress or SILENT

@@ -100,7 +100,8 @@ class Encoding:
         return [*self.codec.encode(strip_line(source), is_trusted=False), self.turn_end]
 
     def typed_ids(self, text: str) -> list[int]:
-        """Ids of a line that somebody writes, without its newline. ConfigError for what is none."""
+        """Ids of a line that somebody writes, without its newline. ConfigError if it is not one
+        line."""
         if "\n" in text:
             raise ConfigError(f"{text[:60]!r} holds a newline; expected one line")
         try:

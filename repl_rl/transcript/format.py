@@ -66,7 +66,7 @@ class Prompt(NamedTuple):
 
     @classmethod
     def plain(cls, text: str) -> Prompt:
-        """One that is nothing but this text."""
+        """Prompt of this text alone."""
         return cls((Part(text),))
 
     @property
@@ -80,7 +80,7 @@ class TranscriptFormat:
 
     `{n}` in `primary` and `display_mark` stands for the number of the statement, from 1. A prompt
     ends without a space: the model samples it. An observation should not begin with a newline:
-    tokenizers join newlines, so no tokenizer would write such a transcript.
+    tokenizers join newlines, so no tokenizer would write that transcript.
 
         >>> fmt = TranscriptFormat(name="own", banner="", primary="?", secondary="+")
         >>> fmt.prompt("{{problem}}", "What is 1 + 1?", python_version="3.13").text
