@@ -153,8 +153,8 @@ class StopReason(StrEnum):
     KERNEL_KILLED = "kernel_killed"
     KERNEL_DIED = "kernel_died"
     CANCELLED = "cancelled"
-    """It was called off from outside (an interrupt, another rollout's failure): the part that is
-    there is kept, and never scored."""
+    """It was cancelled from outside (an interrupt, another rollout's failure). The part made so far
+    is kept, and never scored."""
 
     @property
     def is_limit(self) -> bool:
@@ -259,8 +259,8 @@ class Problem:
     """Sources of one line each, such as `x = Symbol('x', real=True)`. Its kernel runs them before
     the policy's first line, and the prompt shows them."""
     chance: float = 0.0
-    """Probability that the best answer without a look at the problem is right. So much does a wrong
-    answer cost that guessing earns nothing: see `rewards.shaped`."""
+    """Accuracy of the best guess made without reading the problem. A wrong answer costs so much
+    that guessing earns nothing: see `rewards.shaped`."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.chance <= MAX_CHANCE:
@@ -271,7 +271,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One trajectory that is wanted. Siblings share `problem` and `group_index`, never a seed.
+    """Request for one trajectory. Siblings share `problem` and `group_index`, never a seed.
 
     >>> problem = Problem(id="sum", statement="What is 1 + 1?")
     >>> Attempt(problem=problem, group_index=0, sibling_index=3, seed=17).problem.id
@@ -287,12 +287,12 @@ class Attempt:
 
     @property
     def kernel_seed(self) -> int:
-        """Seed of its kernel, which is that of the trajectory that it begins as."""
+        """Seed of its kernel: that of the trajectory whose lines it copies, if any."""
         return self.seed if self.stem is None else self.stem.trajectory.seed
 
     @property
     def branch(self) -> Branch | None:
-        """Point where its trajectory leaves the one that it begins as."""
+        """Point where its trajectory branches from the one whose lines it copies."""
         if self.stem is None:
             return None
         index = self.stem.trajectory.sibling_index if self.stem.is_sibling else None
@@ -386,7 +386,7 @@ class Trajectory:
 
     @property
     def num_copied(self) -> int:
-        """Tokens at the beginning of its completion that are another one's."""
+        """Tokens at the start of its completion that are copied from another trajectory."""
         if self.branch is None:
             return 0
         return self.own_lines[0].start if self.own_lines else len(self.completion_ids)

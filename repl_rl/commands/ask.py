@@ -33,16 +33,16 @@ from repl_rl.viewer.show.rollout_view import ending_rows
 @click.argument("words", nargs=-1, required=True, metavar="QUESTION")
 @shared.with_options(shared.MODEL, shared.TASK, shared.ENGINE)
 @click.option(
-    "--setup", multiple=True, metavar="LINE", help="Run before the first line; repeatable."
+    "--setup", multiple=True, metavar="LINE", help="Run LINE before the model's lines; repeatable."
 )
 @shared.with_options(shared.TEMPERATURE, shared.SEED, shared.FILES, shared.OVERRIDES)
-@click.option("--json", "is_json", is_flag=True, help="One JSON object on stdout, for programs.")
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object on stdout.")
 def ask(words: tuple[str, ...], setup: tuple[str, ...], is_json: bool, **options: Any) -> None:
-    """Put a problem of your own to a model.
+    """Ask a model a question.
 
-    It sees the problem as in training, in the prompt of its run's task or of --task. Its lines run
-    in a sealed kernel, and stand above what they print. Nothing is graded. Exit code 0 if it
-    submits an answer, 1 if it does not. The QUESTION - is read from stdin.
+    The model sees the question as in training: in the prompt of its run's task, or of --task. Its
+    lines run in a sealed kernel, and you see each above its output. Nothing is graded. The exit
+    code is 0 if the model submits an answer, else 1. QUESTION - reads the question from stdin.
     """
     question = " ".join(words)  # quotes may be left out
     problem = problem_of(_read() if question == "-" else question, setup)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 NUM_LOOKED_AT = 5_000
 """Problems of each source that are searched for an id: drawing one may take 20 ms."""
 PROBLEM = click.option(
-    "--problem", metavar="ID", help="Its id in `repl-rl tasks` or a trajectory [the first]."
+    "--problem", metavar="ID", help="Problem id, from `repl-rl tasks` or a trajectory [the first]."
 )
 
 

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 @shared.OF_RUN
 @shared.count(32, "Trajectories to sample.")
 def audit(run_or_model: Path, count: int, **options: Any) -> None:
-    """Check that what is sampled is what is trained.
+    """Check that training sees what was sampled.
 
-    Checks tokens, mask and log-probabilities of new rollouts and of a run's stored ones, by default
-    of the newest in runs/. Exit code 1 if something is wrong. docs/design/engines.md, section
-    Audit, says what each line means.
+    RUN_OR_MODEL is by default the newest run in runs/. The command checks tokens, mask and
+    log-probabilities of new rollouts, and of a run's stored trajectories. The exit code is 1 if a
+    check fails. Section Audit of docs/design/engines.md explains each line.
     """
     plan = shared.plan_of_run(run_or_model, options)
     shared.load_libraries(plan)
@@ -88,7 +88,7 @@ def _findings(plan: Plan, *, count: int, run: Path | None, screen: Screen) -> li
 
 def _vocabulary(loaded: LoadedModel) -> Iterator[Finding]:
     codec = loaded.codec
-    what = "is never sampled" if loaded.forbidden_ids else "makes a line of several"
+    what = "are never sampled" if loaded.forbidden_ids else "make several lines of one"
     yield Finding(
         name="stop ids",
         text=f"{len(codec.newline_ids):,} end a line, {len(codec.eos_ids)} end the sequence",
@@ -96,5 +96,5 @@ def _vocabulary(loaded: LoadedModel) -> Iterator[Finding]:
     )
     yield Finding(
         name="run-on ids",
-        text=f"{len(codec.run_on_ids):,} have text after their first newline; such an id {what}",
+        text=f"{len(codec.run_on_ids):,} have text after their first newline; these {what}",
     )

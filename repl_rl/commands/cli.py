@@ -30,33 +30,30 @@ from repl_sandbox.types import SandboxError, SettingError
 FAILED = 1
 USAGE_ERROR = 2
 COMMANDS = {
-    "ask": ("ask:ask", "Put a problem of your own to a model."),
-    "attach": ("replay:attach", "Put a Jupyter console before a line."),
-    "audit": ("audit:audit", "Check that what is sampled is what is trained."),
-    "config": ("config:config", "Explain the settings, all or one."),
-    "doctor": ("doctor:doctor", "Say what this machine can do."),
+    "ask": ("ask:ask", "Ask a model a question."),
+    "attach": ("replay:attach", "Attach a Jupyter console to the state before a line."),
+    "audit": ("audit:audit", "Check that training sees what was sampled."),
+    "config": ("config:config", "Explain the settings: all, a section or one."),
+    "doctor": ("doctor:doctor", "Check what this machine can do."),
     "eval": ("evaluate:evaluate", "Measure a run's last checkpoint, or a model."),
     "help": ("cli:show_help", "Print what --help prints."),
-    "kernels": ("kernels:kernels", "Sealed kernels for Jupyter clients."),
-    "merge": ("merge:merge", "Make a whole model of an adapter."),
+    "kernels": ("kernels:kernels", "Keep sealed kernels ready for Jupyter clients."),
+    "merge": ("merge:merge", "Merge an adapter into its model."),
     "play": ("play:play", "Be the policy: write the lines yourself."),
     "plot": ("plot:plot", "Draw the learning curves of runs."),
     "push": ("push:push", "Push a run's weights to the hub, with a card."),
     "replay": ("replay:replay", "Step through trajectories, or run them again."),
-    "reward": ("reward:reward", "Test a reward, explain it, try its constants."),
-    "rollout": ("rollout:rollout", "Sample one trajectory and check everything."),
-    "serve-env": (
-        "serve_env:serve_env",
-        "Serve a task as an environment of OpenEnv, until Ctrl-C.",
-    ),
-    "show": ("show:show", "Print stored trajectories with outcome and reward of each line."),
-    "tasks": ("tasks:tasks", "List the tasks, or look at one, or at a file of problems."),
+    "reward": ("reward:reward", "Test a reward, explain it or mutate its constants."),
+    "rollout": ("rollout:rollout", "Sample one trajectory and check it."),
+    "serve-env": ("serve_env:serve_env", "Serve a task as an OpenEnv environment, until Ctrl-C."),
+    "show": ("show:show", "Print stored trajectories, with each line's outcome and reward."),
+    "tasks": ("tasks:tasks", "List the tasks, or check a task or a file of problems."),
     "train": ("train:train", "Train a policy with GRPO, line by line."),
-    "warmstart": ("warmstart:warmstart", "Show a model transcripts until it writes the REPL."),
-    "worker": (
-        "worker:worker",
-        "Sample for `repl-rl train`, which starts it: rows of JSON on stdin and stdout.",
+    "warmstart": (
+        "warmstart:warmstart",
+        "Fine-tune a model on transcripts so that it can use the REPL.",
     ),
+    "worker": ("worker:worker", "Sample trajectories for `repl-rl train`, which starts it."),
 }
 """Name of a command -> (MODULE:ATTRIBUTE in this folder, the first line of its help)."""
 GROUPED = {"explain": "reward", "mutate": "reward", "serve": "kernels", "test": "reward"}

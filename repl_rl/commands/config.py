@@ -19,10 +19,10 @@ _WIDTH = 80
 @click.command()
 @click.argument("key", required=False, metavar="[SECTION or KEY]")
 def config(key: str | None) -> None:
-    """Explain the settings, all or one.
+    """Explain the settings: all, a section or one.
 
-    `repl-rl config grpo` explains those of one section. `repl-rl train --dry-run` prints the
-    settings of a run, with the same explanations as comments.
+    `repl-rl config grpo` explains one section. `repl-rl train --dry-run` prints the settings of a
+    run, with the same explanations as comments.
     """
     for row in rows(list(settings() if key is None else find(key))):
         click.echo(row)

@@ -33,9 +33,10 @@ _PACKAGES = ("torch", "transformers", "trl", "jupyter_client", "ipykernel", "sym
 @click.command()
 @shared.with_options(shared.FILES, shared.OVERRIDES)
 def doctor(files: tuple[Path, ...], overrides: tuple[str, ...]) -> None:
-    """Say what this machine can do.
+    """Check what this machine can do.
 
-    Prints packages, device, how well kernels are sealed and how fast they are.
+    Prints packages and device, how well kernels are sealed, and how fast they are. The exit code is
+    1 if kernels are not sealed.
     """
     shared.report(examine(resolve(files=files, overrides=overrides).sandbox))
 

@@ -44,7 +44,7 @@ _GREYS = ("#4D4D4D", "#B3B3B3", "#E0E0E0", "#8C8C8C", "#F2F2F2")
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Attempts at each problem: pass@1, pass@2, ... pass@k.",
+    help="Attempts at each problem, for pass@1, pass@2, ... pass@k.",
 )
 @shared.TEMPERATURE
 @click.option(
@@ -54,9 +54,14 @@ _GREYS = ("#4D4D4D", "#B3B3B3", "#E0E0E0", "#8C8C8C", "#F2F2F2")
     metavar="RUN_OR_MODEL",
     help="Measure this one, too, on the same problems; repeatable.",
 )
-@click.option("--output", type=Path, metavar="DIR", help="Keep it, for show, replay and explain.")
-@click.option("--picture", type=Path, metavar="FILE", help="Draw the rates: a .png or an .svg.")
-@click.option("--json", "is_json", is_flag=True, help="One JSON object on stdout, for programs.")
+@click.option(
+    "--output",
+    type=Path,
+    metavar="DIR",
+    help="Keep the trajectories in DIR, for show, replay and explain.",
+)
+@click.option("--picture", type=Path, metavar="FILE", help="Draw the rates as a .png or .svg.")
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object on stdout.")
 def evaluate(
     run_or_model: Path,
     samples: int,
@@ -68,9 +73,9 @@ def evaluate(
 ) -> None:
     """Measure a run's last checkpoint, or a model.
 
-    Without a name it takes the newest run in runs/. Prints the solve rate on held-out problems:
-    overall, by family and by tier. Task and settings come from the run, and apply to --against as
-    well.
+    RUN_OR_MODEL is by default the newest run in runs/. The command prints the solve rate on
+    held-out problems: overall, by family and by tier. Task and settings come from the run, and
+    apply to --against as well.
     """
     plan = shared.plan_of_run(run_or_model, options)
     if not plan.eval.problems:

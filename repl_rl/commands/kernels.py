@@ -19,33 +19,33 @@ from repl_sandbox.types import Isolation
 
 @click.group()
 def kernels() -> None:
-    """Sealed kernels for Jupyter clients."""
+    """Keep sealed kernels ready for Jupyter clients."""
 
 
 @kernels.command()
 @click.option(
     "--preload",
     metavar="NAME,...",
-    help="Modules that every kernel has loaded [what it may import and is installed].",
+    help="Modules that every kernel has loaded [all installed ones that it may import].",
 )
 @click.option(
     "--packages",
     metavar="NAME,...",
-    help="Modules that a kernel may import, as the kernelspec has them.",
+    help="Modules that a kernel may import, as in the kernelspec.",
 )
 @click.option(
     "--isolation",
     type=click.Choice(list(map(str, Isolation))),
     default=str(Isolation.AUTO),
     show_default=True,
-    help="The walls.",
+    help="Isolation of the kernels.",
 )
-@click.option("--memory-mib", type=int, metavar="MIB", help="What a kernel may add.")
+@click.option("--memory-mib", type=int, metavar="MIB", help="Memory that a kernel may add.")
 def serve(preload: str | None, packages: str | None, isolation: str, **given: Any) -> None:
     """Keep kernels of the kernelspec repl-rl warm, until Ctrl-C.
 
-    A kernel of a Jupyter client of yours then waits for no import. It takes what this was started
-    with: a kernelspec that differs starts a fork server of its own.
+    A kernel of your Jupyter client then starts without waiting for imports. Give the options that
+    the kernelspec has: a kernelspec with others starts its own fork server.
     """
     chosen: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if packages is not None:

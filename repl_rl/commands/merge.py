@@ -1,4 +1,4 @@
-"""`repl-rl merge`: a whole model of an adapter and what it belongs to."""
+"""`repl-rl merge`: an adapter merged into the model that it belongs to."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from repl_rl.errors import ConfigError
 
 @click.command()
 @click.argument("run_or_model", type=Path)
-@click.option("--output", type=Path, metavar="DIR", required=True, help="Folder of the model.")
+@click.option("--output", type=Path, metavar="DIR", required=True, help="Folder for the model.")
 def merge(run_or_model: Path, output: Path) -> None:
-    """Make a whole model of an adapter.
+    """Merge an adapter into its model.
 
-    Takes a run, one of its checkpoints, or a folder in the manner of peft. The model is written in
-    float32; transformers loads it without peft.
+    RUN_OR_MODEL is a run, one of its checkpoints, or a folder with a peft adapter. The merged model
+    is in float32, and transformers loads it without peft.
     """
     if output.exists():
         raise ConfigError(f"{str(output)!r} is there already; give another --output")

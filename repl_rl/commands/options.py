@@ -80,16 +80,16 @@ def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], 
 TASK = click.option(
     "--task",
     metavar="NAME",
-    help="Entry point, module:Class, rows.jsonl or hf:owner/name [sympy-proofs].",
+    help="Name, module:Class, rows.jsonl or hf:owner/name [sympy-proofs].",
 )
 MODEL = click.option(
-    "--model", metavar="PATH", help="Folder, FILE.gguf or owner/name [the starter]."
+    "--model", metavar="PATH", help="Folder, FILE.gguf or owner/name on the hub [the starter]."
 )
 ENGINE = click.option(
     "--engine", metavar="NAME", help="hf, vllm, vllm-server, auto or module:Class [auto]."
 )
 TEMPERATURE = click.option(
-    "--temperature", type=float, help="0 takes the likeliest token [the run's]."
+    "--temperature", type=float, help="Sampling temperature; 0 is greedy [the run's]."
 )
 FILES = click.option(
     "--config",
@@ -97,14 +97,14 @@ FILES = click.option(
     multiple=True,
     type=Path,
     callback=_search_beside,
-    help="TOML file; repeatable. Modules that it names may lie beside it.",
+    help="TOML file of settings; repeatable. Modules that it names may lie next to it.",
 )
 OVERRIDES = click.option(
     "--set",
     "overrides",
     multiple=True,
     metavar="SECTION.KEY=VALUE",
-    help="One setting; see repl-rl config.",
+    help="Change one setting; repeatable. See repl-rl config.",
 )
 
 
@@ -144,14 +144,18 @@ def run_argument(
 
 PART = with_options(
     click.option(
-        "--step", type=click.IntRange(min=0), metavar="N", help="The training step N [the last]."
+        "--step", type=click.IntRange(min=0), metavar="N", help="Take training step N [the last]."
     ),
-    click.option("--held-out", is_flag=True, help="The last evaluation, or the one after step N."),
+    click.option(
+        "--held-out", is_flag=True, help="Take the last evaluation, or the one after step N."
+    ),
 )
 """Options for a `RunPart`."""
 BEST = click.option("--best", is_flag=True, help="Highest reward first.")
 WORST = click.option("--worst", is_flag=True, help="Lowest reward first.")
-SEED = click.option("--seed", type=int, help="Seed of everything random.")
+SEED = click.option(
+    "--seed", type=int, help="Seed for problems, rollouts, kernels and update order."
+)
 
 
 def count(default: int | None, what: str) -> Callable[[Command], Command]:
@@ -314,15 +318,15 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
     for key, was, now in settings.differences(settings.resolve(saved=saved), config):
         if key not in _MAY_DIFFER and not key.startswith(_MAY_DIFFER_ALL):
             raise ConfigError(
-                f"{key} = {now} here, {was} in {str(run)!r}; a run goes on as it began, so only "
-                f"{', '.join(_MAY_DIFFER)}, report.* and workers.* may differ; begin a new run "
-                f"for another"
+                f"{key} = {now} here, {was} in {str(run)!r}; a resumed run keeps its settings; "
+                f"only {', '.join(_MAY_DIFFER)}, report.* and workers.* may differ; for others "
+                f"start a new run"
             )
         schedule = config.trl.get("lr_scheduler_type", "constant")
         if key == "grpo.steps" and not str(schedule).startswith("constant"):
             raise ConfigError(
                 f"grpo.steps = {now} here, {was} in {str(run)!r}: trl.lr_scheduler_type = "
-                f"{schedule!r} spreads over all steps, so the run would be another; begin a new one"
+                f"{schedule!r} depends on the number of steps; start a new run"
             )
         say(f"{key} = {now}, {was} before")
     grpo, measures = plan.grpo, plan.eval.problems > 0

@@ -21,15 +21,17 @@ _OF_SEVERAL = [Path("curves.png"), Path("curves.svg")]
 
 @click.command()
 @run_argument("runs", metavar="[RUN...]", nargs=-1, is_trained=True)
-@click.option("--output", type=Path, metavar="FILE", help="A .png or an .svg, in place of both.")
+@click.option(
+    "--output", type=Path, metavar="FILE", help="Write this .png or .svg instead of both files."
+)
 def plot(runs: tuple[Path, ...], output: Path | None) -> None:
     """Draw the learning curves of runs.
 
-    Draws the solve rate against steps, tokens and time; of one run also what became of its lines
-    and what its time went into. Several runs share a picture.
+    The picture shows the solve rate against steps, tokens and time. For one run it also shows the
+    outcomes of lines and the time of each part of a step. Several runs share a picture.
 
-    RUN is by default the newest in runs/. Writes curve.png and curve.svg into the folder of the
-    run. Those of several runs are curves.png and curves.svg in the current folder.
+    RUN is by default the newest in runs/. One run gets curve.png and curve.svg in its folder.
+    Several runs get curves.png and curves.svg in the current folder.
     """
     different = list({run.resolve(): run for run in runs}.values())
     is_one = len(different) == 1

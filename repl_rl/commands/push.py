@@ -20,9 +20,9 @@ from repl_rl.training import publish
 def push(run_or_checkpoint: Path, name: str | None, folder: Path | None) -> None:
     """Push a run's weights to the hub, with a card.
 
-    Takes a run, whose merged model comes before its adapter, or one of its checkpoints. The card
-    says how they were trained and how they did; one that you have changed goes as it is. A
-    repository that is not there is made, private.
+    Of a run, the newest checkpoint is pushed, or the merged model that belongs to it. The card says
+    how the weights were trained and how they did. A card that you have changed is pushed as it is.
+    A repository that does not exist is created, private.
     """
     if (name is None) == (folder is None):
         given = "neither" if name is None else "both"

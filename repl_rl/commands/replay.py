@@ -32,16 +32,18 @@ DIFFERS = 1
 
 _selecting = shared.with_options(
     shared.PART,
-    click.option("--id", "id", metavar="ID", help="FILE:NUMBER, as shown, or a problem's."),
+    click.option("--id", "id", metavar="ID", help="FILE:NUMBER, as shown, or a problem id."),
     shared.BEST,
     shared.WORST,
     click.option(
         "--outcome",
         type=click.Choice([str(kind) for kind in OutcomeKind]),
         metavar="KIND",
-        help="Of at least one line: timeout, name_error, ...",
+        help="Keep those with a line of this outcome: timeout, name_error, ...",
     ),
-    click.option("--grep", metavar="TEXT", help="In a statement, a line, an output, an answer."),
+    click.option(
+        "--grep", metavar="TEXT", help="Keep those with TEXT in statement, line, output or answer."
+    ),
     shared.FILES,
     shared.OVERRIDES,
 )
@@ -50,14 +52,14 @@ _selecting = shared.with_options(
 @click.command()
 @shared.run_argument()
 @_selecting
-@shared.count(None, "At most this many.")
+@shared.count(None, "Take at most this many.")
 @click.option(
-    "--model", metavar="PATH", help="A policy that continues, judges lines, or scores a page."
+    "--model", metavar="PATH", help="Policy that continues, judges lines or scores a page."
 )
-@click.option("--execute", is_flag=True, help="Run all lines again; name what diverges.")
-@click.option("--rescore", is_flag=True, help="Grade and reward anew; list what changes.")
-@click.option("--notebook", type=Path, metavar="FILE", help="Write the first as an .ipynb.")
-@click.option("--html", type=Path, metavar="FILE", help="Write them as one page.")
+@click.option("--execute", is_flag=True, help="Run all lines again; name those that diverge.")
+@click.option("--rescore", is_flag=True, help="Grade and reward again; list what changes.")
+@click.option("--notebook", type=Path, metavar="FILE", help="Write the first one as an .ipynb.")
+@click.option("--html", type=Path, metavar="FILE", help="Write them as one web page.")
 def replay(
     path: Path,
     *,
@@ -73,15 +75,15 @@ def replay(
 ) -> None:
     """Step through trajectories, or run them again.
 
-    By default you step in a live kernel, line by line. Flags run all of them again, score them
-    anew, or write a notebook or a page.
+    By default you step through them in a live kernel, line by line. Flags run them again, score
+    them again, or write a notebook or a web page.
 
-    RUN is a run folder [the newest in runs/] or a .jsonl file. A run's last training step is
-    stepped through, or makes the page or the notebook. --step and --held-out choose another part.
-    Filters search all of a run, and all of it is run or scored again, unless a part is chosen.
-    --best and --worst only put trajectories in order.
+    RUN is a run folder [the newest in runs/] or a .jsonl file. Stepping, --notebook and --html take
+    a run's last training step; --step and --held-out choose another part. With --id, --outcome,
+    --grep, --execute or --rescore they take the whole run, unless you choose a part. --best and
+    --worst only sort.
 
-    Exit code 1 where a line diverged (--execute) or a reward changed (--rescore).
+    The exit code is 1 if a line diverged (--execute) or a reward changed (--rescore).
     """
     modes = {"--execute": execute, "--rescore": rescore, "--notebook": notebook, "--html": html}
     chosen = [name for name, value in modes.items() if value]
@@ -139,14 +141,14 @@ def _do(wanted: ReplayRequest, mode: str, out: Path | None) -> tuple[list[str], 
 @click.command()
 @shared.run_argument()
 @_selecting
-@click.option("--line", type=int, required=True, help="From 1; the state before it is rebuilt.")
+@click.option("--line", type=int, required=True, help="Line number, from 1.")
 def attach(
     path: Path, *, line: int, files: tuple[Path, ...], overrides: tuple[str, ...], **conditions: Any
 ) -> None:
-    """Put a Jupyter console before a line.
+    """Attach a Jupyter console to the state before a line.
 
-    Rebuilds the state before it in a kernel, and prints how to attach. Ctrl-C interrupts what runs
-    in the kernel; a second Ctrl-C ends it.
+    The command rebuilds that state in a kernel and prints how to attach. Ctrl-C here interrupts
+    what runs in the kernel; a second Ctrl-C ends the kernel.
     """
     wanted = ReplayRequest(
         path=path,
@@ -166,8 +168,10 @@ def attach(
         click.echo(f"  {console_command(connection)}\n")
         if (installation := missing_console()) is not None:
             shared.say(f"jupyter console is not installed here: {installation}")
-        shared.say("what the kernel prints reaches your terminal as it is, whatever it is")
-        shared.say("Ctrl-C here interrupts the line that runs there; twice, it ends the kernel")
+        shared.say("the kernel's output reaches your terminal unfiltered")
+        shared.say(
+            "Ctrl-C here interrupts the line that runs there; a second Ctrl-C ends the kernel"
+        )
 
     asyncio.run(stand(place, wanted.scene(place), line=line, say=shared.say, on_ready=on_ready))
 

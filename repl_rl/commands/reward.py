@@ -44,7 +44,7 @@ Group = list[tuple[str, Ledger]]
 
 @click.group()
 def reward() -> None:
-    """Test a reward, explain it, try its constants."""
+    """Test a reward, explain it or mutate its constants."""
 
 
 _options = shared.with_options(shared.FILES, shared.OVERRIDES)
@@ -54,10 +54,10 @@ _options = shared.with_options(shared.FILES, shared.OVERRIDES)
 @click.argument("paths", nargs=-1, required=True, type=Path, metavar="FILE...")
 @_options
 def test(paths: tuple[Path, ...], files: tuple[Path, ...], overrides: tuple[str, ...]) -> None:
-    """Hold a reward to golden transcripts.
+    """Check a reward against golden transcripts.
 
-    A folder stands for all *.repl below it. Exit code 1 if one differs. docs/files.md
-    describes the format.
+    A folder stands for all *.repl files below it. The exit code is 1 if a transcript differs.
+    docs/files.md describes the format.
     """
     suites = Suites.open(paths, files=files, overrides=overrides)
     found = [miss for suite in suites.suites for miss in suite.misses()]
@@ -70,7 +70,7 @@ def test(paths: tuple[Path, ...], files: tuple[Path, ...], overrides: tuple[str,
 @reward.command()
 @click.argument("paths", nargs=-1, required=True, type=Path, metavar="FILE...")
 @click.option(
-    "--skip", multiple=True, metavar="KEY", help="Leave constants out: line, verdict.wrong."
+    "--skip", multiple=True, metavar="KEY", help="Leave out line, verdict.wrong, ...; repeatable."
 )
 @_options
 def mutate(
@@ -79,18 +79,21 @@ def mutate(
     files: tuple[Path, ...],
     overrides: tuple[str, ...],
 ) -> None:
-    """Find constants that could change unseen.
+    """Find constants that could change unnoticed.
 
-    Changes each constant under [reward] and says which changes no golden transcript notices.
+    The command changes each constant under [reward], and lists the changes, called mutants, that no
+    golden transcript notices.
 
-    A sign is flipped, a value set to zero and doubled, a zero set to 0.1 and -0.1. Exit code 1 if a
-    mutant survives: `unwritten` changes a reward that no transcript states, `untouched` changes
-    none. A mutant that the config refuses has not survived. Constants that a function of your own
-    does not read are named and get no mutants.
+    A mutant flips the sign of a value, doubles it or sets it to zero. A zero becomes 0.1 and -0.1.
+    The exit code is 1 if a mutant survives: an `unwritten` one changes a reward that no transcript
+    states, an `untouched` one changes no reward. A mutant that the config refuses does not survive.
+    If your own reward function does not read a constant, the command names it and makes no mutant.
     """
     suites = Suites.open(paths, files=files, overrides=overrides)
     if any(miss for suite in suites.suites for miss in suite.misses()):
-        raise ConfigError("these transcripts miss as it is; mend what `repl-rl reward test` shows")
+        raise ConfigError(
+            "these transcripts already differ; mend what `repl-rl reward test` shows first"
+        )
     results = suites.mutate(skip=skip)
     survivors = [(mutant, result) for mutant, result in results if result.is_survivor]
     for mutant, result in survivors:
@@ -110,17 +113,17 @@ def mutate(
 @shared.run_argument()
 @shared.PART
 @click.option(
-    "--id", "problem_id", metavar="ID", help="FILE:NUMBER, or that of a problem, or a title."
+    "--id", "problem_id", metavar="ID", help="FILE:NUMBER, as shown, a problem id or a title."
 )
 @shared.count(3, "How many to show.")
 @click.option(
     "--branches",
     type=click.IntRange(min=1),
     metavar="K",
-    help="Say what each line was worth, by K rollouts from the state before it.",
+    help="Measure what each line was worth, by K rollouts from each state.",
 )
 @click.option(
-    "--model", type=Path, metavar="PATH", help="What goes on from there [the run's last weights]."
+    "--model", type=Path, metavar="PATH", help="Policy of these rollouts [the run's last weights]."
 )
 @_options
 def explain(
@@ -137,23 +140,23 @@ def explain(
 ) -> None:
     """Print each line's reward, advantage and share.
 
-    The share is the line's part of the group's gradient: |advantage| summed over its tokens. A
-    run's group with the largest gradient comes first. Groups whose siblings all earned the same
-    have no gradient.
+    The share is the line's part of the group's gradient: |advantage| summed over its tokens. The
+    group with the largest gradient comes first. A group whose siblings all earned the same has no
+    gradient.
 
-    RUN is a run folder [the newest in runs/], whose last training step is explained, a .jsonl file,
-    or a .repl file, whose transcripts count as siblings. Stored trajectories keep their stored
-    rewards.
+    RUN is a run folder [the newest in runs/], a .jsonl file or a .repl file. Of a run, the last
+    training step is explained. The transcripts of a .repl file count as siblings. Stored
+    trajectories keep their stored rewards.
 
-    With --branches, a line's worth is the mean outcome reward of what follows the state after it,
-    less that of the state before it; beside it is the policy's surprise at what was answered to
-    the line, in nats a token. A state is had again by running the lines before in a kernel
-    with the same seed; where they may print something else, nothing is said.
+    With --branches, a line's worth is the mean outcome reward of rollouts from the state after it,
+    minus that of rollouts from the state before it. The column `surprise` is how little the policy
+    foresaw the answer to the line, in nats a token. To restore a state, the preceding lines are
+    replayed in a kernel with the same seed. If their output is not reproducible, no worth is given.
     """
     is_golden = path.suffix == SUFFIX
     if branches is not None and is_golden:
         raise ConfigError(
-            "--branches goes on from what a model sampled; expected a run or a .jsonl"
+            "--branches needs trajectories that a model sampled; expected a run or a .jsonl"
         )
     part = RunPart(step=step, held_out=held_out)
     source = path if is_golden and not part.is_chosen else part_of(path, part, say=shared.say)

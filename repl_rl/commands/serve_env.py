@@ -23,9 +23,18 @@ _CLOSING_S = 5
 
 @click.command("serve-env")
 @shared.TASK
-@click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0 in a container.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: a free one."
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; 0.0.0.0 in a container.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="Port; 0 takes a free one.",
 )
 @click.option(
     "--sessions",
@@ -33,7 +42,7 @@ _CLOSING_S = 5
     type=click.IntRange(min=1),
     default=64,
     show_default=True,
-    help="At once, a kernel each.",
+    help="Sessions at once, with a kernel each.",
 )
 @click.option(
     "--problems",
@@ -41,7 +50,7 @@ _CLOSING_S = 5
     type=click.IntRange(min=1),
     default=1000,
     show_default=True,
-    help="Of each split, at most.",
+    help="Problems of each split, at most.",
 )
 @click.option(
     "--idle",
@@ -50,15 +59,15 @@ _CLOSING_S = 5
     default=600.0,
     show_default=True,
     metavar="SECONDS",
-    help="A kernel is given back after so long without a line.",
+    help="Give a kernel back after this long without a line.",
 )
 @shared.with_options(shared.FILES, shared.OVERRIDES, shared.SEED)
 def serve_env(
     host: str, port: int, num_sessions: int, num_problems: int, idle_s: float, **options: Any
 ) -> None:
-    """Serve a task as an environment of OpenEnv, until Ctrl-C.
+    """Serve a task as an OpenEnv environment, until Ctrl-C.
 
-    One line is one step. Nobody is asked who they are: keep the address to yourself.
+    One line is one step. The server asks for no password: keep its address private.
     """
     config = shared.resolve({**options, "preset": "none"}, saved=AS_TEXT)
     sizes = {"num_sessions": num_sessions, "num_problems": num_problems}

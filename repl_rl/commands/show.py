@@ -40,11 +40,11 @@ _SOURCE = 44
 def show(
     path: Path, count: int, *, step: int | None, held_out: bool, best: bool, worst: bool
 ) -> None:
-    """Print stored trajectories with outcome and reward of each line.
+    """Print stored trajectories, with each line's outcome and reward.
 
-    RUN is a run folder [the newest in runs/], whose last training step is shown, or a .jsonl file.
-    Where siblings leave one another, their tree follows: the value of each state, and the advantage
-    of the lines that lead to it.
+    RUN is a run folder [the newest in runs/] or a .jsonl file. Of a run, the last training step is
+    shown. If siblings branch from one another, their tree follows, with the value of each state and
+    the advantage of the lines that lead to it.
     """
     wanted = ReplayRequest(
         path=path,

@@ -79,8 +79,8 @@ Grade = Callable[[Problem, str], Awaitable[Verdict]]
 
 @click.command()
 @click.argument("name", required=False)
-@shared.count(8, "How many sample problems.")
-@click.option("--seed", default=0, show_default=True)
+@shared.count(8, "How many sample problems to print.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the problems.")
 @shared.with_options(shared.FILES, shared.OVERRIDES)
 def tasks(
     name: str | None,
@@ -89,11 +89,11 @@ def tasks(
     files: tuple[Path, ...],
     overrides: tuple[str, ...],
 ) -> None:
-    """List the tasks, or look at one, or at a file of problems.
+    """List the tasks, or check a task or a file of problems.
 
-    Prints sample problems, what a policy sees of the first, and whether the task can be trained on:
-    both splits have problems, and the grader answers. Exit code 1 if something is wrong. Without
-    NAME, --config names the task.
+    A check prints sample problems, and the prompt of the first one as a policy sees it. Then it
+    says whether you can train on the task: both splits have problems, and the grader answers. The
+    exit code is 1 if a check fails. Without NAME, --config names the task.
     """
     if name is None and not files:
         for point in entry_points(group="repl_rl.tasks"):
@@ -118,7 +118,7 @@ def samples(task: Task, *, count: int, seed: int) -> Iterator[str]:
         below = "\n" + " " * len(f"{problem.id}  ")
         yield f"{problem.id}  {problem.statement}".replace("\n", below)
     if problems:
-        yield f"\nwhat a policy sees of {problems[0].id}:\n"
+        yield f"\nthe prompt of {problems[0].id}, as a policy sees it:\n"
         yield textwrap.indent(make_prompt(task, problems[0], PYTHON).text, "    ")
 
 
@@ -130,7 +130,7 @@ def findings(task: Task, spec: str, *, seed: int) -> Iterator[Finding]:
         name="problems",
         text=f"none in split {' and '.join(lacking)}"
         if lacking
-        else "in both splits; those above are to train on",
+        else "in both splits; those above are for training",
         passed=not lacking,
     )
     problem = next(filter(None, sides.values()), None)
@@ -140,7 +140,7 @@ def findings(task: Task, spec: str, *, seed: int) -> Iterator[Finding]:
     has = isinstance(task, DemonstrableTask)
     yield Finding(
         name="starter",
-        text="it has demonstrate()" if has else "no demonstrate(): training takes --model PATH",
+        text="it has demonstrate()" if has else "no demonstrate(), so training needs --model PATH",
     )
 
 

@@ -42,16 +42,16 @@ if TYPE_CHECKING:
     is_flag=False,
     flag_value=Path(),
     metavar="[RUN]",
-    help="Go on with a run where its newest checkpoint ends [the newest in runs/].",
+    help="Resume a run from its newest checkpoint [the newest in runs/].",
 )
-@click.option("--merge", is_flag=True, help="Write checkpoints/merged, too: see repl-rl merge.")
-@click.option("--dry-run", is_flag=True, help="Print config, world and memory and stop.")
+@click.option("--merge", is_flag=True, help="Write checkpoints/merged, too; see repl-rl merge.")
+@click.option("--dry-run", is_flag=True, help="Print settings, processes and memory, then stop.")
 def train(
     output: Path | None, resume: Path | None, merge: bool, dry_run: bool, **options: Any
 ) -> None:
     """Train a policy with GRPO, line by line.
 
-    It is measured on held-out problems before and after.
+    The command measures the policy on held-out problems before and after.
     """
     if resume is None:
         plan = shared.plan_of(options, to_train=True)
@@ -91,7 +91,7 @@ def left_by(run: Path, *, checkpoint_every: int, steps: int) -> str:
         return "nothing was written"
     step = max((row.step for row in read_rows(run)), default=0)
     weights = last_checkpoint(run)
-    state = f"{run} is begun"
+    state = f"{run} has begun"
     if step:
         state = f"after step {step}: {run} holds metrics and trajectories"
     if weights is not None:

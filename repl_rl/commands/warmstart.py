@@ -1,4 +1,4 @@
-"""`repl-rl warmstart`: show a model transcripts until it writes the REPL, or make the starter.
+"""`repl-rl warmstart`: fine-tune a model on transcripts, or make the starter.
 
     flags -> Plan, sources -> `training.warmstart` -> rates, commands
 
@@ -38,7 +38,7 @@ from repl_rl.viewer.show.display import Screen
 @click.command()
 @shared.CONFIG
 @click.option("--output", type=Path, metavar="DIR", help="Run folder [runs/TASK-TIME].")
-@click.option("--whole", is_flag=True, help="Train all weights, not an adapter.")
+@click.option("--whole", is_flag=True, help="Train all weights instead of an adapter.")
 @click.option(
     "--from",
     "sources",
@@ -47,14 +47,14 @@ from repl_rl.viewer.show.display import Screen
     metavar="SOURCE",
     help="Transcripts: a file or folder of *.repl, a run or a .jsonl; repeatable.",
 )
-@click.option("--solved", is_flag=True, help="Of runs take the solved trajectories.")
+@click.option("--solved", is_flag=True, help="Take the solved trajectories of a run.")
 @click.option(
     "--demonstrations",
     type=click.IntRange(min=0),
-    help="Transcripts the task scripts [1000; with --from 0].",
+    help="Number of transcripts that the task scripts [1000; with --from 0].",
 )
-@click.option("--dry-run", is_flag=True, help="Print config and memory and stop.")
-@click.option("--json", "is_json", is_flag=True, help="One JSON object on stdout, for programs.")
+@click.option("--dry-run", is_flag=True, help="Print settings and memory, then stop.")
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object on stdout.")
 def warmstart(
     output: Path | None,
     whole: bool,
@@ -65,11 +65,11 @@ def warmstart(
     is_json: bool,
     **options: Any,
 ) -> None:
-    """Show a model transcripts until it writes the REPL.
+    """Fine-tune a model on transcripts so that it can use the REPL.
 
-    It is trained on scripted attempts at the task, run in kernels, and on what --from names. It is
-    measured on held-out problems before and after. Without --model this makes the task's starter
-    policy.
+    Transcripts are scripted attempts at the task, run in kernels, and those that --from names. The
+    command measures the model on held-out problems before and after. Without --model it makes the
+    task's starter policy.
     """
     config = shared.resolve(options)
     if config.model is None:
@@ -106,7 +106,7 @@ def _refuse_for_starter(options: Mapping[str, object]) -> None:
     for one in context.command.params:
         is_given = context.get_parameter_source(one.name or "") is ParameterSource.COMMANDLINE
         if is_given and one.name not in options:
-            raise ConfigError(f"{one.opts[0]} takes a model to warm; give --model PATH")
+            raise ConfigError(f"{one.opts[0]} needs a model to fine-tune; give --model PATH")
 
 
 def _make_starter(options: dict[str, Any]) -> None:
@@ -143,7 +143,7 @@ def _sources(paths: Sequence[Path], *, is_solved: bool) -> Sources:
             f"those that were solved"
         )
     if is_solved and not runs:
-        raise ConfigError("--solved takes trajectories; name a run or a .jsonl file with --from")
+        raise ConfigError("--solved needs trajectories; name a run or a .jsonl file with --from")
     return Sources(written=tuple(written), runs=tuple(runs))
 
 
@@ -184,8 +184,8 @@ def _left_by(run: Path) -> str:
         return "nothing was written"
     weights = last_checkpoint(run)
     if weights is None:
-        return f"{run} holds no weights; a warm start is begun anew, not gone on with"
-    return f"whole weights are in {weights}, without a measurement of them"
+        return f"{run} holds no weights; a warm start cannot be resumed, so start it again"
+    return f"whole weights are in {weights}, but were not measured"
 
 
 def _next(path: Path, code: Sequence[str], *, task: str) -> str:

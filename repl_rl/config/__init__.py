@@ -39,16 +39,17 @@ class Config:
     """
 
     transcript: str = "python"
-    """Form of a transcript: `python`, `ipython`, `chat`, `chat-turns`, another name in the entry
-    point group `repl_rl.transcripts`, or `module:attribute`."""
+    """Format of a transcript: `python`, `ipython`, `chat`, `chat-turns`, a name in the entry point
+    group `repl_rl.transcripts`, or `module:attribute`."""
     model: str | None = None
-    """Folder of a transformers model, or a GGUF file. Not set: the policy is what `preset` says."""
+    """Folder of a transformers model, a GGUF file, or `owner/name` on the hub. Not set: `preset`
+    says which policy it is."""
     preset: Preset = "none"
-    """`starter`: without a model, the task's starter policy; its defaults are those of a policy
-    that is small and fast to learn. It is the default where no model is named. `none`: the usual
-    defaults; without a model, lines are sampled elsewhere."""
+    """`starter`: without a model, the task's starter policy, with defaults for a small policy that
+    learns fast. This is the default if no model is named. `none`: the usual defaults; without a
+    model, another program samples the lines."""
     seed: int = 0
-    """Seed of everything random: problems, rollouts, kernels, the order of the update."""
+    """Seed for problems, rollouts, kernels and update order."""
     task: TaskConfig = field(default_factory=TaskConfig)
     data: DataConfig = field(default_factory=DataConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
@@ -57,8 +58,9 @@ class Config:
     grpo: GRPOConfig = field(default_factory=GRPOConfig)
     lora: LoraConfig = field(default_factory=LoraConfig)
     trl: Mapping[str, Any] = field(default_factory=dict)
-    """Options of TRL's GRPOConfig by their names there, such as `lr_scheduler_type`, `optim`,
-    `entropy_coef` and `sync_ref_model`. What has a setting of its own is refused."""
+    """Options of TRL's GRPOConfig under TRL's names, such as `lr_scheduler_type`, `optim`,
+    `entropy_coef` and `sync_ref_model`. An option that has a setting of repl-rl's own is
+    refused."""
     warmstart: WarmstartConfig = field(default_factory=WarmstartConfig)
     grading: GradingConfig = field(default_factory=GradingConfig)
     workers: WorkersConfig = field(default_factory=WorkersConfig)
@@ -72,8 +74,8 @@ class Config:
             object.__setattr__(self, name, checked(name, getattr(self, name), hint))
         if (self.grpo.loss_type, self.grpo.importance) == ("vespo", "line"):
             raise ConfigError(
-                "grpo.loss_type = 'vespo' weighs whole trajectories, so it takes no weights of "
-                "lines; give grpo.importance = 'off', or another loss"
+                "grpo.loss_type = 'vespo' weighs whole trajectories, so lines cannot have weights, "
+                "too; give grpo.importance = 'off', or another loss"
             )
         if self.lora.targets and not self.lora.rank:
             raise ConfigError(
@@ -106,7 +108,7 @@ def _check_trl(options: Mapping[str, Any], grpo: GRPOConfig) -> None:
             raise ConfigError(f"trl.{name} would have no effect; {why}")
     if options.get("sync_ref_model") and not grpo.kl_beta:
         raise ConfigError(
-            "trl.sync_ref_model = true without a reference; expected grpo.kl_beta above 0"
+            "trl.sync_ref_model = true needs a reference model; expected grpo.kl_beta above 0"
         )
 
 

@@ -49,8 +49,8 @@ def resolve(
 ) -> Config:
     """Defaults, then a preset, then TOML files, then flags, then `section.key=value` overrides.
 
-    `saved` is TOML too, that of a run, below the files. `preset` is `starter` unless one of these
-    sets it or names a model. Without it, adapters have a preset where `lora.rank` makes one.
+    `saved` is the TOML of a run, which files override. `preset` is `starter` unless one of these
+    sets it or names a model. With another preset, `lora.rank` above 0 brings an adapter's defaults.
     Raises ConfigError for an unknown key (the nearest is named) and for a value of another type.
 
         >>> resolve(overrides=["grpo.steps=10"], flags={"seed": 3}).grpo.steps
@@ -153,7 +153,8 @@ def refuse_removed(saved: str, overrides: Sequence[str]) -> None:
         made = ", ".join(f"{name} = {toml_value(value)}" for name, value in found.items())
         without = " ".join(f"--set {name}={toml_value(_REMOVED[name][0])}" for name in found)
         raise ConfigError(
-            f"the run was made with {made}: no settings any more; to go on without: {without}"
+            f"the run was made with {made}, which repl-rl no longer reads; to resume without: "
+            f"{without}"
         )
 
 
@@ -333,7 +334,7 @@ def _check(shape: type, values: Mapping[str, Any], prefix: str) -> None:
         name = prefix + key
         if name == "dtype":
             raise ConfigError(
-                f"{name} = {value!r} names no side; expected grpo.dtype for the update or "
+                f"{name} = {value!r} is ambiguous; expected grpo.dtype for the update or "
                 f"sampling.dtype for the engine"
             )
         if key not in hints:

@@ -43,10 +43,10 @@ def advantages(
     line_credit_weight: float = 0.5,
     branching: Sequence[int] = (),
 ) -> list[list[float]]:
-    """An advantage for each token of each trajectory, [T] a trajectory, 0 where none was sampled.
+    """Advantage of each token of each trajectory, [T] a trajectory; 0 where it was not sampled.
 
-    Siblings (one `group_index`) must be neighbours. For trainers of your own; the settings are
-    those of `GRPOConfig`.
+    Siblings share a `group_index` and must be neighbours. Use it in your own trainer; the settings
+    are those of `GRPOConfig`.
 
         rows = advantages(scored, credit="line_local")
         rows[0][0]    # of scored[0].trajectory.completion_ids[0]

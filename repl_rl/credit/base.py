@@ -52,7 +52,7 @@ class Credit:
     of nearly equal outcomes do not blow it up.
 
     An unscorable sibling (outcome None) gets 0 on every line and is part of no baseline. Identical
-    siblings get exactly 0. A credit of one's own overrides what it does otherwise:
+    siblings get exactly 0. Your own credit overrides the methods that it changes:
 
         >>> class Plain(Credit):
         ...     reads_line_rewards = False
@@ -98,8 +98,8 @@ class Credit:
     def roll_out(self, attempts: Sequence[Attempt], run: Run) -> list[Scored]:
         """Return a trajectory for each attempt, in their order; `attempts` are of whole groups.
 
-        `run` may be called for some of them first, with a function `more` that gets each trajectory
-        under way, and with others later. One trajectory may stand in several places.
+        You may call `run` for some of them first and for others later. Its function `more` gets
+        each trajectory under way. One trajectory may stand in several places.
         """
         return run(attempts)
 
@@ -120,7 +120,7 @@ class Credit:
         """Return an advantage for each token of a group, (G, T), 0 where it was injected.
 
         A line's tokens share its advantage. Those before the first line get the outcome's: line
-        credit belongs to lines. `scale` is what outcomes are divided by.
+        credit belongs to lines. `scale` divides outcomes.
         """
         rows = self.line_advantages(siblings, scale)
         refuse_other_lines(rows, siblings, f"{type(self).__name__}.line_advantages")
@@ -159,8 +159,9 @@ class Credit:
     def line_weights(self, siblings: Sequence[Scored]) -> list[list[float]]:
         """Return how many rollouts of a group each line stands for, (G, L).
 
-        Summed over tokens they are the tokens that as many independent rollouts are expected to
-        have: a loss that divides by the tokens of a step counts them so where credit `grows`.
+        Summed over tokens, they are the tokens that as many independent rollouts are expected to
+        have. If credit `grows`, a loss that divides by the tokens of a step counts tokens by these
+        weights.
         """
         return [[1.0] * len(one.trajectory.lines) for one in siblings]
 

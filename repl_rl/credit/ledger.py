@@ -155,7 +155,7 @@ class Worth:
 
     line: Line
     before: Value | None
-    """None where that state cannot be had again, or no continuation could be scored."""
+    """None where that state cannot be restored, or no continuation could be scored."""
     after: Value | None
 
     @property

@@ -30,11 +30,10 @@ def shaped(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig
     Example: three lines (syntax_error, ok_output, submitted) and the verdict proved give
     line_rewards (-0.3, 0.0, 0.0) and outcome_reward 1.0. Costs of lines that sum to more than
     max_line_charge are scaled down to it, so no pile of errors outweighs an answer. A verdict that
-    is not priced (undecided) gives outcome_reward None: left out of the update, not wrong.
-    `potential_steps` are added where `potential` is not 0. Where a blind answer is right with the
-    chance c, a wrong one costs c / (1 - c) of a proved one more, so guessing earns nothing on
-    average (Frary 1988, Formula scoring of multiple-choice tests). A reward of your own may begin
-    with it:
+    is not priced (undecided) gives outcome_reward None: left out of the update, not wrong. If
+    `potential` is not 0, `potential_steps` are added. If a guess is right with probability c, a
+    wrong answer costs c / (1 - c) of a proved one more, so guessing earns nothing on average (Frary
+    1988, Formula scoring of multiple-choice tests). Your own reward may start from it:
 
         def gentle(trajectory, verdict, config):
             reward = shaped(trajectory, verdict, config)
@@ -120,10 +119,10 @@ class _PotentialSteps:
 class RunningReward:
     """Rewards of lines as they come, for loops that reward each line before the next is known.
 
-    Charge and potential of a line are those of `shaped`; the cap alone differs. `shaped` scales all
-    charges once their sum is known. Here a line is paid before, so it is charged at most what is
-    left of `max_line_charge`. The sum is the same: where the cap binds, the first lines pay more
-    here, and later ones nothing.
+    Charge and potential of a line are those of `shaped`; only the cap differs. `shaped` scales all
+    charges once their sum is known. Here a line gets its reward before, so it is charged at most
+    what is left of `max_line_charge`. The sum is the same: if the cap binds, the first lines pay
+    more here, and later ones nothing.
 
         >>> outcome = LineOutcome(kind=OutcomeKind.SYNTAX_ERROR)
         >>> line = Line(index=0, source="", start=0, stop=1, outcome=outcome)

@@ -92,7 +92,7 @@ Record = dict[str, Any]
 
 
 def tinker_datum(scored: Scored, advantages: Sequence[float], *, with_mask: bool = True) -> Any:
-    """A `tinker.Datum` of the whole sequence: what stands at i is said of token i + 1.
+    """A `tinker.Datum` of the whole sequence, where position i describes token i + 1.
 
     `model_input` has P + T - 1 tokens, and so has each of `loss_fn_inputs`: target_tokens,
     logprobs, advantages, mask. tinker-cookbook keeps the mask until it sends a datum;
@@ -157,8 +157,8 @@ def skyrl(
 ) -> Record:
     """SkyRL's `GeneratorOutput` for a whole batch, in the order of its prompts.
 
-    `rewards` holds those of lines, whose sum is the total, for SkyRL's own estimators. It has no
-    field for advantages: with `as_rewards` they stand there instead, for a function under
+    `rewards` holds those of lines, which sum to the total, for SkyRL's own estimators. SkyRL has no
+    field for advantages. With `as_rewards` they replace the rewards: register a function with
     `register_advantage_estimator` that returns `token_level_rewards` as they are, twice.
 
     Raises ConfigError for a trajectory that was not scored, unless `as_rewards`: its advantages are

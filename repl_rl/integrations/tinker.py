@@ -32,7 +32,7 @@ class SamplingClient(Protocol):
 
 
 class TinkerEngine:
-    """Keeps the protocol `repl_rl.Engine`, for a script of your own.
+    """Engine for your own script, which keeps the protocol `repl_rl.Engine`.
 
         client = await tinker.ServiceClient().create_sampling_client(base_model=model)
         tokenizer = client.get_tokenizer()
@@ -41,8 +41,8 @@ class TinkerEngine:
         sampler = rr.LineSampler(engine, codec, fmt, config.sampling, context_tokens=32768)
 
     `vocabulary` counts the ids that the model embeds. The same seed gives the same line as far as
-    tinker's servers keep that. With a temperature other than 1, its SDK does not say of which
-    distribution the log-probabilities are.
+    tinker's servers keep that. With a temperature other than 1, its SDK does not say which
+    distribution the log-probabilities belong to.
     """
 
     def __init__(
@@ -107,11 +107,11 @@ class TinkerEngine:
         ids, logprobs = tuple(sequences[0].tokens), tuple(sequences[0].logprobs or ())
         fault = fault_of_line(ids, logprobs, vocabulary=self._sizes["vocabulary"])
         if fault is not None:
-            raise EngineError(f"the client sent what is no line: {fault}")
+            raise EngineError(f"the client sent an invalid line: {fault}")
         behind = next((at for at, one in enumerate(ids[:-1]) if one in self._stop_ids), None)
         if behind is not None:
             raise EngineError(
-                f"the client went on for {len(ids) - behind - 1} tokens behind the stop token "
+                f"the client continued for {len(ids) - behind - 1} tokens behind the stop token "
                 f"{ids[behind]}; it must stop at the ids in SamplingParams.stop"
             )
         if len(ids) > most or (len(ids) < most and ids[-1] not in self._stop_ids):
@@ -123,7 +123,7 @@ class TinkerEngine:
         return SampledLine(ids=ids, logprobs=logprobs, end=end, policy_version=version)
 
     def use(self, client: SamplingClient, *, version: int) -> None:
-        """Sample every line that is asked for from here on with another client.
+        """Use another client for every line requested from now on.
 
         `version` counts the optimiser steps behind its weights.
         """
@@ -139,7 +139,7 @@ class TinkerEngine:
             await asyncio.wait(self._tasks)
 
     async def aclose(self) -> None:
-        """Implement `Engine.aclose`; the client goes on."""
+        """Implement `Engine.aclose`; the client stays open."""
         self._is_closed = True
         for task in self._tasks:
             task.cancel()

@@ -50,7 +50,7 @@ T = TypeVar("T")
 class Tools:
     """Kernels and a grader for many sessions at once, in an event loop on a thread of its own.
 
-    The first session starts them, and they end with `close` or with this object.
+    The first session starts them. They end with `close` or with this object.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Tools:
         return session
 
     def close(self) -> None:
-        """End all sessions, kernels and the grader. Another session starts others."""
+        """End all sessions, kernels and the grader. A later session starts new ones."""
         for session in list(self._sessions):
             session._leave()
         self._end()
@@ -103,7 +103,7 @@ class Tools:
         return asyncio.run_coroutine_threadsafe(main, self._loop).result()
 
     async def episode(self, number: int) -> EnvEpisode:
-        """A new one of the problem of this number."""
+        """Begin an episode of the problem of this number."""
         if self._env is None:
             self._env = await self._resources.enter_async_context(env_of(self._config))
         return await self._env.episode(self.problems[number])
@@ -136,7 +136,7 @@ class ReplTools:
     def reset(self, *, number: int | None = None, **_: Any) -> None:
         """Begin the problem of a row of `chat_dataset`; a session that is under way ends."""
         if number is None:
-            raise ConfigError("environment_factory takes spec.chat_dataset as train_dataset")
+            raise ConfigError("environment_factory needs spec.chat_dataset as train_dataset")
         self._leave()
         self._failure = None
         self._episode = self._tools.run(self._tools.episode(number))
@@ -154,7 +154,7 @@ class ReplTools:
         if self._episode is None:
             raise ConfigError("run_line before reset")
         if not isinstance(line, str):
-            raise ConfigError(f"run_line takes a text, not {line!r}")
+            raise ConfigError(f"run_line needs a string, not {line!r}")
         try:
             return self._tools.run(_typed(self._episode, line))
         except ConfigError:  # the model reads it
@@ -166,14 +166,14 @@ class ReplTools:
     def get_reward(self) -> float | None:
         """The reward of the whole trajectory; None where nobody could grade it.
 
-        Raises what failed on our side in a line: TRL has shown it to the model, and gone on.
+        Raises the failure of our side that a line met: TRL has shown it to the model and continued.
         """
         if self._failure is not None:
             self._leave()
             raise self._failure
         episode, self._episode = self._episode, None
         if episode is None:
-            raise ConfigError("get_reward before reset, or for the second time")
+            raise ConfigError("get_reward was called before reset, or twice")
         if episode.stop is None:
             episode.end(StopReason.EOS)
         return self._tools.run(episode.score()).reward.total
@@ -219,10 +219,10 @@ class ReplSpec:
             )
             trainer.train()
 
-    `num_problems` are drawn, and those that read the same are one. `overrides` are settings as
-    `--set` takes them; temperature, length, siblings and scale are those of TRL's arguments.
+    It draws `num_problems` problems, and merges those that read the same. `overrides` are settings
+    as `--set` takes them; temperature, length, siblings and scale are those of TRL's arguments.
     `output` is a folder for the trajectories of one training, which `repl-rl show` and
-    `repl-rl replay` read. Kernels start with the first rollout, and end with a training that ends
+    `repl-rl replay` read. Kernels start with the first rollout. They end with a training that ends
     by itself, or with the block.
 
     Raises ConfigError for unknown names and for settings that cannot work here.
@@ -253,8 +253,8 @@ class ReplSpec:
         if self._output is not None:
             if (self._output / "config.toml").exists():
                 raise ConfigError(
-                    f"{str(output)!r} already holds a run; give another output, also to a training "
-                    f"that goes on from a checkpoint"
+                    f"{str(output)!r} already holds a run; give another output, even to resume "
+                    f"from a checkpoint"
                 )
             check_output(self._output)
         own = self._plan.task
@@ -291,12 +291,12 @@ class ReplSpec:
 
     @property
     def reward_funcs(self) -> list[Any]:
-        """The outcome's reward. With `trainer_class` it is logged, and the update has its own."""
+        """Reward of the outcome. `trainer_class` only logs it, because its update has its own."""
         return [outcome_reward]
 
     @cached_property
     def trainer_class(self) -> Any:  # a GRPOTrainer: TRL has no types
-        """A GRPOTrainer whose advantages are those of `[grpo]`, one a token."""
+        """A GRPOTrainer whose advantages are those of `[grpo]`, one per token."""
         spec = self
 
         class ReplTrainer(LineGRPOTrainer):
@@ -304,7 +304,7 @@ class ReplSpec:
                 given = by_name(*args, **named)
                 own = {"rollout_func": spec.rollout_func, "reward_funcs": spec.reward_funcs}
                 if any(given.pop(name, None) not in (None, one) for name, one in own.items()):
-                    raise ConfigError("trainer_class takes its spec's rollout_func, reward_funcs")
+                    raise ConfigError("trainer_class needs its spec's rollout_func, reward_funcs")
                 super().__init__(
                     roll_out=lambda prompts, _: spec.roll_out(prompts, self),
                     line_config=spec._plan.grpo,
@@ -339,7 +339,7 @@ class ReplSpec:
         return scored
 
     def close(self) -> None:
-        """End kernels and graders, those of tools too. Another use starts others."""
+        """End kernels and graders, those of tools, too. A later use starts new ones."""
         self._runtime = None
         self._resources.close()
         self._tools.close()

@@ -82,7 +82,7 @@ class Env:
     `kernels` are those of the plan unless others are given. `async with` opens them and the
     grader, and closes them however the block ends.
 
-    Each episode has a kernel of its own, so many may be under way:
+    Each episode has its own kernel, so many may be under way:
 
         async with open_env("sympy-proofs") as env:
             problem = next(env.plan.task.problems(Split.TRAIN, seed=0))
@@ -126,7 +126,7 @@ class Env:
         return self.plan.origin(self.format, tokenizer=tokenizer, isolation=str(self.walls))
 
     async def score(self, trajectory: Trajectory, problem: Problem) -> Scored:
-        """A trajectory from anywhere with its verdict and its rewards.
+        """Grade a trajectory from anywhere: return it with its verdict and its rewards.
 
         Raises GraderError if the grader's process cannot be started.
         """
@@ -142,10 +142,10 @@ class Env:
         group_index: int = 0,
         sibling_index: int = 0,
     ) -> EnvEpisode:
-        """A trajectory of `problem` to be pushed line by line, in a kernel of its own.
+        """Begin a trajectory of `problem`, to be pushed line by line, in its own kernel.
 
-        `codec` is that of the model that samples, and `context_tokens` is what fits into it;
-        without a codec tokens are bytes. The same seed, problem and lines give the same outputs.
+        `codec` belongs to the model that samples, and `context_tokens` is the size of its context.
+        Without a codec, tokens are bytes. The same seed, problem and lines give the same outputs.
 
         Raises ConfigError if the prompt leaves no room for a token, and SandboxError if no kernel
         can be started.
@@ -179,7 +179,7 @@ def open_env(
     overrides: Sequence[str] = (),
     template: ChatTemplate | None = None,
 ) -> Env:
-    """Kernels and a grader for a task, for loops and trainers of your own.
+    """Open kernels and a grader for a task, for your own loop or trainer.
 
         async with open_env("sympy-proofs", overrides=["sampling.max_lines=20"]) as env:
             problem = next(env.plan.task.problems(Split.TRAIN, seed=0))
@@ -187,7 +187,7 @@ def open_env(
             step = await episode.line("1 + 1")
 
     `overrides` are settings as `--set` takes them; `template` is the chat template of a model, for
-    transcripts that take one. All processes are gone after the block.
+    transcripts that need one. All processes are gone after the block.
 
     Raises ConfigError for unknown names, SandboxError and GraderError if kernels or the grader
     cannot be started.

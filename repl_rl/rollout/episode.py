@@ -114,7 +114,7 @@ class Session:
 class Step:
     """Outcome of one line, with its reward and the text that answered it.
 
-    Of an episode whose tokens are bytes:
+    In an episode whose tokens are bytes:
 
         step = await episode.line("x = 1")
         print(step.outcome.kind, step.reward, step.observation)
@@ -187,7 +187,7 @@ class Episode:
         context_tokens: int,
         **more: Any,
     ) -> Self:
-        """An episode that stands behind `prompt`, in a fresh kernel.
+        """Begin an episode after `prompt`, in a fresh kernel.
 
         Raises ConfigError if the prompt leaves no room for a token.
         """
@@ -307,7 +307,7 @@ class Episode:
             raise ConfigError(f"a line of {len(ids)} tokens; expected 1 to {self.room}")
         if any(token in self.stop_ids for token in ids[:-1]):
             raise ConfigError(
-                "a line goes on after a stop token; sample with episode.stop_ids, or cut it there"
+                "a line continues after a stop token; sample with episode.stop_ids, or cut it there"
             )
         if not self.forbidden_ids.isdisjoint(ids):
             raise ConfigError(

@@ -36,7 +36,7 @@ class LineSampler:
         sampler = LineSampler(engine, codec, fmt, config.sampling, context_tokens=4096)
         trajectory = await sampler.sample(attempt, prompt, kernel)
 
-    A class that takes its place has these arguments and this method. `scripts` may name what shows
+    A class that replaces it has these arguments and this method. `scripts` may name what shows
     demonstrations in its form: see `ScriptSampler`.
     """
 
@@ -72,8 +72,8 @@ class LineSampler:
 
         `on_state` gets as much as is there behind each of its own lines, wherever it goes on.
 
-        Raises ConfigError if the prompt leaves no room for a token, StemError where the lines it is
-        to begin with do something else, EngineError and SandboxError if our own side fails, and
+        Raises ConfigError if the prompt leaves no room for a token, StemError if the lines that it
+        begins with do something else, EngineError and SandboxError if our own side fails, and
         RolloutCancelled with the part made so far when it is cancelled.
         """
         episode = Episode.begin(
@@ -210,7 +210,7 @@ class ScriptSampler:
     def _line(self, source: str, room: int) -> SampledLine:
         """Sample a line as a policy that is sure of it, as far as there is room."""
         if "\n" in source:
-            raise ConfigError(f"a scripted line goes on after a newline: {source!r}; yield two")
+            raise ConfigError(f"a scripted line continues after a newline: {source!r}; yield two")
         codec = self.encoding.codec
         ids = tuple(self.encoding.line_ids(line_of(source))[:room])
         end = line_end(ids[-1], newline_ids=codec.newline_ids, eos_ids=codec.eos_ids)
@@ -223,8 +223,8 @@ def _room_for_thought(built: TrajectoryBuilder, limits: SamplingConfig) -> int:
     room = min(limits.max_tokens, built.context_tokens - built.num_prompt) - needed
     if room < 0:
         raise ConfigError(
-            f"{needed} tokens end a thought and ask for a line, {room + needed} are left for a "
-            f"trajectory; raise sampling.max_tokens, or set sampling.max_think_tokens = 0"
+            f"{needed} tokens end a thought and ask for a line, but a trajectory has "
+            f"{room + needed}; raise sampling.max_tokens, or set sampling.max_think_tokens = 0"
         )
     return min(limits.max_think_tokens, room)
 

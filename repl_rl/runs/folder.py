@@ -424,8 +424,8 @@ def load_run(
         answered = [scored for scored in load_run("runs/mine") if scored.verdict is not None]
         last = load_run("runs/mine", held_out=True)
 
-    `held_out` takes those of evaluations alone, or of training alone; `step` those of one number.
-    Raises ConfigError where there are none, and for a row that is none.
+    `held_out` keeps evaluations alone, or training alone; `step` keeps one step. Raises ConfigError
+    if there are none, and for a row that is not a trajectory.
     """
     paths = files(Path(path))
     if held_out is not None or step is not None:

@@ -106,7 +106,7 @@ class Choice:
     families: tuple[str, ...]
     tiers: tuple[int, ...]
     weights: Mapping[str, float] = field(default_factory=dict)
-    """Frequency of each family, compared with others; 1 for one that is not named."""
+    """Relative frequency of each family; a family that is not named has 1."""
     held_out: tuple[str, ...] = ()
     """Families that are measured alone: no training problem is one of theirs."""
     is_frozen: bool = False
@@ -152,7 +152,7 @@ def choose(task: Task, config: TaskConfig) -> Task:
     if not isinstance(task, TieredTask):
         raise ConfigError(
             f"task {task.name!r} has no families and tiers (cells, choice, problem, with_choice); "
-            f"leave all of [task] but its name away"
+            f"leave out all of [task] but its name"
         )
     known = list(dict.fromkeys(cell.family for cell in task.cells))
     tiers = config.tiers or task.choice.tiers
@@ -229,9 +229,9 @@ def check_task(name: str) -> None:
 def load_task(name: str, data: DataConfig | None = None) -> tuple[Task, str]:
     """A task by its name, and the spec that the grader's process imports.
 
-    The name is an entry point, `module:Class`, or that of data: a file of rows, `hf:owner/name`,
-    `reasoning-gym:family`. Raises ConfigError for a name of nothing, and for settings of `data`
-    that the task does not read.
+    The name is an entry point, `module:Class`, or data: a file of rows, `hf:owner/name` or
+    `reasoning-gym:family`. Raises ConfigError for an unknown name, and for settings of `data` that
+    the task does not read.
 
     >>> load_task("sympy-proofs")[1]
     'repl_rl.tasks.sympy_proofs:SympyProofs'

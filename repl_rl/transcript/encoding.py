@@ -100,7 +100,8 @@ class Encoding:
         return [*self.codec.encode(strip_line(source), is_trusted=False), self.turn_end]
 
     def typed_ids(self, text: str) -> list[int]:
-        """Ids of a line that somebody writes, without its newline. ConfigError for what is none."""
+        """Ids of a line that somebody writes, without its newline. ConfigError if it is not one
+        line."""
         if "\n" in text:
             raise ConfigError(f"{text[:60]!r} holds a newline; expected one line")
         try:
@@ -153,7 +154,7 @@ def _turn_end(fmt: TranscriptFormat, codec: Codec) -> int | None:
     if token not in codec.eos_ids:
         raise ConfigError(
             f"the chat template ends a turn with {codec.decode([token])!r}, which ends no sequence "
-            f"of this model; name it in eos_token_id of its generation config, or take transcript "
-            f"'chat'"
+            f"of this model; name it in eos_token_id of its generation config, or give transcript "
+            f"= 'chat'"
         )
     return token

@@ -66,7 +66,7 @@ class Prompt(NamedTuple):
 
     @classmethod
     def plain(cls, text: str) -> Prompt:
-        """One that is nothing but this text."""
+        """Prompt of this text alone."""
         return cls((Part(text),))
 
     @property
@@ -80,7 +80,7 @@ class TranscriptFormat:
 
     `{n}` in `primary` and `display_mark` stands for the number of the statement, from 1. A prompt
     ends without a space: the model samples it. An observation should not begin with a newline:
-    tokenizers join newlines, so no tokenizer would write such a transcript.
+    tokenizers join newlines, so no tokenizer would write that transcript.
 
         >>> fmt = TranscriptFormat(name="own", banner="", primary="?", secondary="+")
         >>> fmt.prompt("{{problem}}", "What is 1 + 1?", python_version="3.13").text
@@ -120,8 +120,8 @@ class TranscriptFormat:
     def with_thinking(self) -> TranscriptFormat:
         """The format with a thought before the first line; ConfigError where there is no place."""
         raise ConfigError(
-            f"sampling.max_think_tokens takes transcript 'chat', in whose turn a thought has its "
-            f"place, not {self.name!r}; take 'chat', or 0"
+            f"sampling.max_think_tokens needs transcript 'chat', not {self.name!r}; give "
+            f"transcript = 'chat', or set it to 0"
         )
 
     def render_prompt(self, source_lines: Sequence[str], *, python_version: str) -> str:

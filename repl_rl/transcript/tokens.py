@@ -36,16 +36,16 @@ class Codec(Protocol):
     eos_ids: frozenset[int]
     """Ids that end the whole sequence."""
     run_on_ids: frozenset[int]
-    """Ids with text behind their first newline, be it another newline; none ends the sequence."""
+    """Ids with text after their first newline, even another newline; none ends the sequence."""
     control_ids: frozenset[int]
-    """Ids of control tokens: those that stand beside a vocabulary's words, special or not."""
+    """Ids of control tokens: those added to a vocabulary's words, special or not."""
 
     def encode(self, text: str, *, is_trusted: bool = False, is_first: bool = False) -> list[int]:
         """Ids of a text: nothing added, look-alikes of control tokens kept as plain text.
 
-        Trusted text (a prompt: ours) may use the ordinary added tokens of a vocabulary; in any
-        other (an observation: the policy's doing) `<think>` and its like stay plain text too.
-        With `is_first` the text begins as the vocabulary begins a document.
+        Trusted text, such as our prompt, may use the ordinary added tokens of a vocabulary. In any
+        other text, such as an observation, `<think>` and its like stay plain text, too. With
+        `is_first` the text begins as the vocabulary begins a document.
         """
         ...
 

@@ -71,7 +71,7 @@ class Compiler:
         self._open = ""
 
     def statements(self, source: str) -> list[Statement] | None:
-        """The statements in physical lines. None while the last one may go on."""
+        """The statements in physical lines. None while the last one may continue."""
         futures = self._futures
         statements: list[Statement] = []
         for text, has_ended in self._cut(source, _silence):

@@ -46,7 +46,7 @@ class Isolation(StrEnum):
     """Isolation that the user asks for."""
 
     AUTO = "auto"
-    """The best walls that this machine can have; none at all is an error."""
+    """The strongest walls that this machine allows; none at all is an error."""
     STRICT = "strict"
     """Namespaces, Landlock and seccomp, or an error."""
     NONE = "none"
@@ -117,7 +117,7 @@ class Limits:
 
 
 class Kernel(Protocol):
-    """One stateful interpreter in a process of its own."""
+    """One stateful interpreter in its own process."""
 
     async def run(self, source: str) -> Execution:
         """Run physical lines as if typed at `>>>`; INCOMPLETE if the last one needs more.

@@ -97,8 +97,8 @@ def test_one_setting_is_told_whole(call: Call) -> None:
         0,
         'grpo.scale = "group"\n'
         "    one of group, batch, none\n"
-        "    The outcome advantage is divided by the standard deviation over this;\n"
-        "    `none`: undivided.\n",
+        "    Divisor of the outcome advantage: the standard deviation over the `group` or\n"
+        "    the `batch`; `none`: undivided.\n",
         "",
     )
 

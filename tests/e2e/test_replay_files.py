@@ -37,15 +37,15 @@ def test_a_page_is_of_those_that_were_made_as_the_first_was(
     append(run / "trajectories" / "step-000000.jsonl", made[1], origin=other)
     code, shown, errors = call("replay", "run/trajectories/step-000000.jsonl", "--html", "a.html")
     assert (code, shown.splitlines()[-1]) == (0, "2 trajectories: a.html")
-    assert "left out, as they were made in another way than 'step-000000:1': 3;" in errors
+    assert "left out: 3 that were made otherwise than 'step-000000:1';" in errors
 
 
 def test_the_help_says_in_which_files_is_looked(call: Call) -> None:
     _, shown, _ = call("replay", "--help")
     assert (
-        "A run's last training step is stepped through, or makes the page or the notebook. --step "
-        "and --held-out choose another part. Filters search all of a run, and all of it is run or "
-        "scored again, unless a part is chosen. --best and --worst only put trajectories in order."
+        "Stepping, --notebook and --html take a run's last training step; --step and --held-out "
+        "choose another part. With --id, --outcome, --grep, --execute or --rescore they take the "
+        "whole run, unless you choose a part. --best and --worst only sort."
     ) in " ".join(shown.split())
 
 

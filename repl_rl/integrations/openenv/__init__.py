@@ -121,8 +121,8 @@ class ReplEnvironment(Environment):
     ) -> LineObservation:
         """Begin an episode of a problem; without an index the seed chooses it.
 
-        Raises ConfigError for what there is not, and the episode before stays. Raises SandboxError
-        where no kernel can be started.
+        Raises ConfigError for a split or an index that does not exist; the episode before stays.
+        Raises SandboxError if no kernel can be started.
         """
         if unknown or type(seed) not in (int, NoneType):
             sent = shorten(one_row(f"seed {seed!r}, {unknown}"), _SHOWN_CHARS)
@@ -140,9 +140,9 @@ class ReplEnvironment(Environment):
     async def step_async(
         self, action: LineAction, timeout_s: float | None = None, **_: object
     ) -> LineObservation:
-        """Run a line. `timeout_s` is not read: the limits of a line are the server's.
+        """Run a line. `timeout_s` is ignored: the server limits lines.
 
-        Raises ConfigError where the episode takes no line, or what was sent is none.
+        Raises ConfigError if the episode takes no line, or if the action is not a line.
         """
         async with self._turn():
             if (episode := self._episode) is None:
@@ -248,8 +248,8 @@ def _ids_of(action: LineAction, encoding: Encoding) -> list[int]:
 def make_app(env: Env, *, num_sessions: int, num_problems: int, idle_s: float) -> FastAPI:
     """The app of an open environment; call it on the event loop that serves it.
 
-    `num_sessions` may be open at once, a kernel each, which is given back after `idle_s` without a
-    line. Of each split there are `num_problems` at most: some have no end. All sessions end with
+    At most `num_sessions` are open at once, each with a kernel, which is given back after `idle_s`
+    without a line. A split has `num_problems` at most, because some have no end. Sessions end with
     the app, kernels and grader with `env`.
 
         async with open_env("sympy-proofs") as env:

@@ -1,1 +1,1 @@
-"""Problems of one's own: rows of a file, of a data set on the hub, or of a generator."""
+"""Your own problems: rows of a file, of a data set on the hub, or of a generator."""

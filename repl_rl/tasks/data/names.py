@@ -44,7 +44,7 @@ def find_file(name: str) -> Path:
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise ConfigError(
             f"no such file {name!r}; {hint}expected a file of rows ({KINDS}) in the current "
-            f"folder, or beside a file that --config names"
+            f"folder, or next to a file that --config names"
         )
     if not path.is_file():
         raise ConfigError(f"{name!r} is no file; expected a file of rows: {KINDS}")

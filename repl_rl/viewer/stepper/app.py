@@ -255,7 +255,7 @@ class Stepper(App[None]):
             await self._have_policy()
             return await walk.let(self._policy, on_line=self._paint)
 
-        self._do("the policy goes on", let, can_stop=True)
+        self._do("the policy continues", let, can_stop=True)
 
     async def _have_policy(self) -> None:
         """Load the policy unless it is there. What loads it goes on where this is called off."""

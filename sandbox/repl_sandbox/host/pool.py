@@ -138,7 +138,7 @@ class KernelPool:
               is given.
 
         Raises SandboxError if the fork server is gone, a folder could not be made, a setup source
-        failed or no kernel came in time. Where there is no memory for a kernel, it is waited for.
+        failed or no kernel came in time. If there is no memory for a kernel, the call waits for it.
         """
         self._require_open()
         seed = next(self._seeds) if seed is None else seed

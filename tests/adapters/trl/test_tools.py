@@ -121,7 +121,7 @@ def test_what_is_no_text_is_the_mistake_of_the_model(task: str) -> None:
     session = a_spec(task).environment_factory()
     session.reset(number=0)
     wrong: Any = 5
-    with pytest.raises(rr.ConfigError, match="run_line takes a text, not 5"):
+    with pytest.raises(rr.ConfigError, match="run_line needs a string, not 5"):
         session.run_line(wrong)
     assert session.run_line("1 + 1") == "2\n"
     assert session.get_reward() == pytest.approx(-0.6)
