@@ -19,8 +19,10 @@ from types import ModuleType
 from typing import Any
 
 NAMES = {
-    "Lemma": "repl_rl.Lemma is gone: steps on the way are paid by a reward function of one's own, "
-    "see docs/rewards.md"
+    "Lemma": (
+        "repl_rl.Lemma is gone: pay steps on the way with your own reward function, see "
+        "docs/rewards.md"
+    )
 }
 """Former names of the package -> what an error says of each."""
 _MODULES = {
@@ -64,7 +66,7 @@ def _moved(former: str, *, to: str) -> Callable[[str], Any]:
     return find
 
 
-UNPAID = "claims of lemmas are not paid any more; stored rewards are as they were"
+UNPAID = "claims of lemmas are no longer paid; stored rewards stay as they were"
 
 _LEMMAS = re.compile(rb'"lemmas":\s*\[\s*\{')
 """In JSON no string holds this: its quotes would have backslashes."""

@@ -103,8 +103,8 @@ def load_spec(spec: str) -> object:
         file = error.name.replace(".", "/") + ".py"
         raise ConfigError(
             f"no module named {error.name!r} (wanted {spec!r}): not installed and not in the "
-            f"current folder; go to the folder of {file}, or add --config FILE with a file beside "
-            f"it (a run's folder, with its config.toml, brings no code)"
+            f"current folder; go to the folder of {file}, or add --config with a file of that "
+            f"folder (a run's folder brings no code)"
         ) from None
     except AttributeError:
         names = [name for name in dir(importlib.import_module(module)) if not name.startswith("_")]

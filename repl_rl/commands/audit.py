@@ -88,7 +88,7 @@ def _findings(plan: Plan, *, count: int, run: Path | None, screen: Screen) -> li
 
 def _vocabulary(loaded: LoadedModel) -> Iterator[Finding]:
     codec = loaded.codec
-    what = "is never sampled" if loaded.forbidden_ids else "makes a line of several"
+    what = "are never sampled" if loaded.forbidden_ids else "make several lines of one"
     yield Finding(
         name="stop ids",
         text=f"{len(codec.newline_ids):,} end a line, {len(codec.eos_ids)} end the sequence",
@@ -96,5 +96,5 @@ def _vocabulary(loaded: LoadedModel) -> Iterator[Finding]:
     )
     yield Finding(
         name="run-on ids",
-        text=f"{len(codec.run_on_ids):,} have text after their first newline; such an id {what}",
+        text=f"{len(codec.run_on_ids):,} have text after their first newline; these {what}",
     )

@@ -313,15 +313,15 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
     for key, was, now in settings.differences(settings.resolve(saved=saved), config):
         if key not in _MAY_DIFFER and not key.startswith(_MAY_DIFFER_ALL):
             raise ConfigError(
-                f"{key} = {now} here, {was} in {str(run)!r}; a run goes on as it began, so only "
-                f"{', '.join(_MAY_DIFFER)}, report.* and workers.* may differ; begin a new run "
-                f"for another"
+                f"{key} = {now} here, {was} in {str(run)!r}; a resumed run keeps its settings; "
+                f"only {', '.join(_MAY_DIFFER)}, report.* and workers.* may differ; for others "
+                f"start a new run"
             )
         schedule = config.trl.get("lr_scheduler_type", "constant")
         if key == "grpo.steps" and not str(schedule).startswith("constant"):
             raise ConfigError(
                 f"grpo.steps = {now} here, {was} in {str(run)!r}: trl.lr_scheduler_type = "
-                f"{schedule!r} spreads over all steps, so the run would be another; begin a new one"
+                f"{schedule!r} depends on the number of steps; start a new run"
             )
         say(f"{key} = {now}, {was} before")
     grpo, measures = plan.grpo, plan.eval.problems > 0

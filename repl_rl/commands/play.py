@@ -63,7 +63,8 @@ def play(problem: str | None, output: Path | None, **options: Any) -> None:
     screen = Screen()
     limit = plan.sampling.max_lines
     screen.say(
-        f"problem {attempt.problem.id}, {limit} lines at most. Ctrl-D ends, Ctrl-C calls off."
+        f"problem {attempt.problem.id}, {limit} lines at most. Ctrl-D ends the game, Ctrl-C "
+        f"cancels it."
     )
     game = Game(plan=plan, attempt=attempt, console=PlayerConsole(screen))
     scored, origin, failure = asyncio.run(game.play())
@@ -80,7 +81,7 @@ def _save(
     """Show what it was worth, save it, and say where; nothing is saved without a line."""
     screen.say("")
     if not scored.trajectory.lines:
-        screen.say("called off before the first line: nothing is kept")
+        screen.say("cancelled before the first line: nothing is kept")
         return
     for row in result_rows(scored):
         screen.say(row)
@@ -99,12 +100,12 @@ def playable(plan: TaskPlan, transcript: str) -> TaskPlan:
     sampling = plan.sampling
     if sampling.sampler != SamplingConfig().sampler:
         raise ConfigError(
-            f"sampling.sampler = {sampling.sampler!r} asks a model for more than lines; "
-            f"play takes {SamplingConfig().sampler!r}"
+            f"sampling.sampler = {sampling.sampler!r} asks a model for more than lines; play needs "
+            f"{SamplingConfig().sampler!r}"
         )
     if plan.takes_template:
         raise ConfigError(
-            f"transcript = {transcript!r} takes a model's template; play with --set "
+            f"transcript = {transcript!r} needs a model's chat template; play with --set "
             f"transcript={PYTHON.name}"
         )
     sampling = replace(

@@ -167,8 +167,10 @@ def attach(
         click.echo(f"  {console_command(connection)}\n")
         if (installation := missing_console()) is not None:
             shared.say(f"jupyter console is not installed here: {installation}")
-        shared.say("what the kernel prints reaches your terminal as it is, whatever it is")
-        shared.say("Ctrl-C here interrupts the line that runs there; twice, it ends the kernel")
+        shared.say("the kernel's output reaches your terminal unfiltered")
+        shared.say(
+            "Ctrl-C here interrupts the line that runs there; a second Ctrl-C ends the kernel"
+        )
 
     asyncio.run(stand(place, wanted.scene(place), line=line, say=shared.say, on_ready=on_ready))
 

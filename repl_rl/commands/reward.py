@@ -90,7 +90,9 @@ def mutate(
     """
     suites = Suites.open(paths, files=files, overrides=overrides)
     if any(miss for suite in suites.suites for miss in suite.misses()):
-        raise ConfigError("these transcripts miss as it is; mend what `repl-rl reward test` shows")
+        raise ConfigError(
+            "these transcripts already differ; mend what `repl-rl reward test` shows first"
+        )
     results = suites.mutate(skip=skip)
     survivors = [(mutant, result) for mutant, result in results if result.is_survivor]
     for mutant, result in survivors:
@@ -153,7 +155,7 @@ def explain(
     is_golden = path.suffix == SUFFIX
     if branches is not None and is_golden:
         raise ConfigError(
-            "--branches goes on from what a model sampled; expected a run or a .jsonl"
+            "--branches needs trajectories that a model sampled; expected a run or a .jsonl"
         )
     part = RunPart(step=step, held_out=held_out)
     source = path if is_golden and not part.is_chosen else part_of(path, part, say=shared.say)

@@ -242,7 +242,7 @@ def _mask(subject: RolloutSubject) -> Finding:
         f"position {t}: {_word(mask[t])} by the mask, {_word(not mask[t])} by the lines"
         for t in mask_disagreements(subject.trajectory)
     ]
-    text = f"{num_sampled} sampled, {len(mask) - num_sampled} injected, as the lines have it"
+    text = f"{num_sampled} sampled, {len(mask) - num_sampled} injected, in agreement with the lines"
     return _finding("mask", text, faults)
 
 
@@ -269,35 +269,35 @@ def _prompt(subject: RolloutSubject) -> Finding:
     if len(trajectory.prompt_ids) != len(encoded):
         faults.append(f"{len(trajectory.prompt_ids)} ids, its text is encoded as {len(encoded)}")
     if trajectory.prompt_text != subject.prompt.text:
-        faults.append("its text is not the one that the task makes")
-    return _finding("prompt", f"{len(encoded)} ids are the encoding of its text", faults)
+        faults.append("its text is not the task's prompt")
+    return _finding("prompt", f"{len(encoded)} ids encode its text", faults)
 
 
 def _lines(subject: RolloutSubject) -> Finding:
     fmt = subject.encoding.format if subject.samples_lines else None
     faults = [
-        f"line {span.line_index + 1}: its ids read otherwise than its text"
+        f"line {span.line_index + 1}: its ids decode to another text"
         for span in misread(subject.trajectory, subject.codec, fmt)
         if span.is_sampled
     ]
-    text = f"{len(subject.trajectory.lines)} are what their ids read"
+    text = f"{len(subject.trajectory.lines)} decode to their text"
     return _finding("lines", text, faults)
 
 
 def _drift(subject: RolloutSubject) -> Finding:
-    fault = f"{subject.num_drifted} sampled tokens are not what the engine said at their place"
-    text = f"{len(subject.sampled)} as the engine said them, none tokenised again"
+    fault = f"{subject.num_drifted} sampled tokens are not those that the engine returned"
+    text = f"{len(subject.sampled)} as the engine returned them, none tokenised again"
     return _finding("sampled ids", text, [fault] if subject.num_drifted else [])
 
 
 def _observations(subject: RolloutSubject) -> Finding:
     observations = [span for span in spans(subject.trajectory) if not span.is_sampled]
     faults = [
-        f"after line {span.line_index + 1}: ids are not the encoding of what was shown"
+        f"after line {span.line_index + 1}: ids do not encode the output that was shown"
         for span in observations
         if list(subject.ids(span)) != subject.injected(span)
     ]
-    text = f"{len(observations)} are the encoding of what was shown"
+    text = f"{len(observations)} encode the output that was shown"
     return _finding("observations", text, faults)
 
 
@@ -320,7 +320,7 @@ def _stop_tokens(subject: RolloutSubject) -> Finding:
         *inner, end = subject.trajectory.completion_ids[line.start : line.stop]
         number = line.index + 1
         if not ends.isdisjoint(inner):
-            faults.append(f"line {number} goes on after an id that ends it")
+            faults.append(f"line {number} continues after an id that ends it")
         if line.index < len(lines) - 1 and end not in subject.encoding.line_ends:
             faults.append(f"line {number} does not end in a newline id")
     return _finding("stop tokens", f"each of {len(lines)} lines ends at its first", faults)

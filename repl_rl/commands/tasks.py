@@ -118,7 +118,7 @@ def samples(task: Task, *, count: int, seed: int) -> Iterator[str]:
         below = "\n" + " " * len(f"{problem.id}  ")
         yield f"{problem.id}  {problem.statement}".replace("\n", below)
     if problems:
-        yield f"\nwhat a policy sees of {problems[0].id}:\n"
+        yield f"\nthe prompt of {problems[0].id}, as a policy sees it:\n"
         yield textwrap.indent(make_prompt(task, problems[0], PYTHON).text, "    ")
 
 
@@ -130,7 +130,7 @@ def findings(task: Task, spec: str, *, seed: int) -> Iterator[Finding]:
         name="problems",
         text=f"none in split {' and '.join(lacking)}"
         if lacking
-        else "in both splits; those above are to train on",
+        else "in both splits; those above are for training",
         passed=not lacking,
     )
     problem = next(filter(None, sides.values()), None)
@@ -140,7 +140,7 @@ def findings(task: Task, spec: str, *, seed: int) -> Iterator[Finding]:
     has = isinstance(task, DemonstrableTask)
     yield Finding(
         name="starter",
-        text="it has demonstrate()" if has else "no demonstrate(): training takes --model PATH",
+        text="it has demonstrate()" if has else "no demonstrate(), so training needs --model PATH",
     )
 
 

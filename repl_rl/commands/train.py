@@ -91,7 +91,7 @@ def left_by(run: Path, *, checkpoint_every: int) -> str:
         return "nothing was written"
     step = max((row.step for row in read_rows(run)), default=0)
     weights = last_checkpoint(run)
-    state = f"{run} is begun"
+    state = f"{run} has begun"
     if step:
         state = f"after step {step}: {run} holds metrics and trajectories"
     if weights is not None:

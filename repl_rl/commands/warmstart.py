@@ -106,7 +106,7 @@ def _refuse_for_starter(options: Mapping[str, object]) -> None:
     for one in context.command.params:
         is_given = context.get_parameter_source(one.name or "") is ParameterSource.COMMANDLINE
         if is_given and one.name not in options:
-            raise ConfigError(f"{one.opts[0]} takes a model to warm; give --model PATH")
+            raise ConfigError(f"{one.opts[0]} needs a model to fine-tune; give --model PATH")
 
 
 def _make_starter(options: dict[str, Any]) -> None:
@@ -143,7 +143,7 @@ def _sources(paths: Sequence[Path], *, is_solved: bool) -> Sources:
             f"those that were solved"
         )
     if is_solved and not runs:
-        raise ConfigError("--solved takes trajectories; name a run or a .jsonl file with --from")
+        raise ConfigError("--solved needs trajectories; name a run or a .jsonl file with --from")
     return Sources(written=tuple(written), runs=tuple(runs))
 
 
@@ -184,8 +184,8 @@ def _left_by(run: Path) -> str:
         return "nothing was written"
     weights = last_checkpoint(run)
     if weights is None:
-        return f"{run} holds no weights; a warm start is begun anew, not gone on with"
-    return f"whole weights are in {weights}, without a measurement of them"
+        return f"{run} holds no weights; a warm start cannot be resumed, so start it again"
+    return f"whole weights are in {weights}, but were not measured"
 
 
 def _next(path: Path, code: Sequence[str], *, task: str) -> str:

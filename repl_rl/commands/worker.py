@@ -44,7 +44,7 @@ def worker() -> None:
     """
     mode = os.fstat(0).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
-        raise ConfigError("a worker reads what `repl-rl train` writes; set workers.count there")
+        raise ConfigError("`repl-rl train` starts its workers itself; set workers.count there")
     die_with_parent()
     with private_stdout() as output:
         asyncio.run(_serve(output))
@@ -55,7 +55,10 @@ async def _serve(output: BinaryIO) -> None:
     if (first := await rows.next()) is None:
         return
     if first.open is None:
-        raise ConfigError("the first row on stdin opens nothing; start it by `repl-rl train`")
+        raise ConfigError(
+            "the first row on stdin opens nothing; set workers.count of `repl-rl train`, which "
+            "starts workers"
+        )
     await work(first.open, rows)
 
 

@@ -74,8 +74,8 @@ class Config:
             object.__setattr__(self, name, checked(name, getattr(self, name), hint))
         if (self.grpo.loss_type, self.grpo.importance) == ("vespo", "line"):
             raise ConfigError(
-                "grpo.loss_type = 'vespo' weighs whole trajectories, so it takes no weights of "
-                "lines; give grpo.importance = 'off', or another loss"
+                "grpo.loss_type = 'vespo' weighs whole trajectories, so lines cannot have weights, "
+                "too; give grpo.importance = 'off', or another loss"
             )
         if self.lora.targets and not self.lora.rank:
             raise ConfigError(
@@ -108,7 +108,7 @@ def _check_trl(options: Mapping[str, Any], grpo: GRPOConfig) -> None:
             raise ConfigError(f"trl.{name} would have no effect; {why}")
     if options.get("sync_ref_model") and not grpo.kl_beta:
         raise ConfigError(
-            "trl.sync_ref_model = true without a reference; expected grpo.kl_beta above 0"
+            "trl.sync_ref_model = true needs a reference model; expected grpo.kl_beta above 0"
         )
 
 

@@ -25,7 +25,7 @@ _TRAJECTORIES = "all trajectories are in trajectories/ in the run's folder; see 
 _HUB = "use report.hub, or `repl-rl push` for a run that has ended"
 _ORDER = "problems come in the order in which the task gives them, by number"
 _TOKENS_RATIO = (
-    "the ratio is a token's: a sequence's would give each line its trajectory's mean advantage"
+    "ratios are per token: one per sequence would give each line its trajectory's mean advantage"
 )
 
 _WORDS: Mapping[str, str] = {
@@ -53,10 +53,10 @@ _WORDS: Mapping[str, str] = {
     ),
     "engines sample without dropout, so the update goes without": "disable_dropout",
     _TOKENS_RATIO: "importance_sampling_level",
-    "noise in the update alone would update another policy than the one that has sampled": (
+    "noise in the update alone would train another policy than the one that sampled": (
         "neftune_noise_alpha"
     ),
-    "it changes the layers of a model that an engine has examined before": (
+    "it would change layers that an engine has already examined": (
         "use_liger_kernel liger_kernel_config"
     ),
     _BATCH: (
@@ -64,7 +64,7 @@ _WORDS: Mapping[str, str] = {
         "auto_find_batch_size per_device_eval_batch_size num_generations_eval; batch_size "
         "train_batch_size"
     ),
-    "there is one reward, reward.function; advantages are taken from it by grpo.credit": (
+    "a run has one reward, reward.function; grpo.credit makes advantages of it": (
         "reward_weights multi_objective_aggregation"
     ),
     _WHOLE: "top_p top_k min_p repetition_penalty",
@@ -92,30 +92,28 @@ _WORDS: Mapping[str, str] = {
     _CHECKPOINTS: "load_best_model_at_end metric_for_best_model greater_is_better",
     _TRAJECTORIES: "log_completions log_unique_prompts num_completions_to_print",
     _HUB: "push_to_hub; hub_model_id",
-    "`repl-rl config dtype` says which types of numbers there are": (
-        "bf16 fp16 tf32; torch_dtype precision"
-    ),
+    "`repl-rl config dtype` lists the number types": ("bf16 fp16 tf32; torch_dtype precision"),
     _ORDER: (
         "shuffle_dataset remove_unused_columns train_sampling_strategy length_column_name "
         "ignore_data_skip data_seed"
     ),
     "use seed": "seed",
-    "the launcher says it, by an accelerate config: see docs/scale.md": (
+    "the launcher sets it, in an accelerate config: see docs/scale.md": (
         "fsdp fsdp_config; fsdp_version num_processes"
     ),
     "a process holds the whole model, or a shard of it by FSDP2; start it with torchrun": (
         "deepspeed parallelism_config; ddp_backend num_gpus"
     ),
-    "the model is loaded before TRL gets it, with settings of its own": (
+    "the model is loaded before TRL gets it, with its own settings": (
         "model_init_kwargs trust_remote_code"
     ),
     "the update has no labels": "label_smoothing_factor label_names average_tokens_across_devices",
-    "`repl-rl train --resume RUN` goes on with a run": (
+    "`repl-rl train --resume RUN` resumes a run": (
         "resume_from_checkpoint restore_callback_states_from_checkpoint; resume"
     ),
-    "a signal ends a run in order, with a checkpoint of its last step": "enable_jit_checkpoint",
-    "a launcher says it": "local_rank accelerator_config",
-    "there are no pictures": "log_multimodal",
+    "a run that gets a signal already saves a checkpoint of its last step": "enable_jit_checkpoint",
+    "a launcher sets it": "local_rank accelerator_config",
+    "trajectories hold no pictures": "log_multimodal",
     "use reward.function": "; reward_funcs reward_func reward_fn reward_weights",
     "use report.checkpoint_every": "; save_steps save_strategy",
     "use report.keep_checkpoints": "; save_total_limit",
@@ -127,7 +125,7 @@ _WORDS: Mapping[str, str] = {
     "use lora.rank": "; use_peft peft_config lora_r lora_rank r",
     "use lora.alpha": "; lora_alpha",
     "use lora.targets": "; target_modules lora_target_modules",
-    "an adapter drops nothing out, so that the policy that samples is the one that is trained": (
+    "adapters have no dropout, so the policy that samples is the one that is trained": (
         "; lora_dropout"
     ),
     "prompts are never cut; one that does not fit the model's context is refused": (
@@ -202,7 +200,7 @@ def idle(name: str, options: Mapping[str, object], *, loss: str, is_on_policy: b
     """
     for switch, names in _NEEDS.items():
         if name in names and not options.get(switch):
-            return f"expected trl.{switch} = true beside it"
+            return f"expected trl.{switch} = true as well"
     for begin, own in _OF_LOSSES.items():
         if name.startswith(begin) and loss != own:
             return f"expected grpo.loss_type = '{own}'"

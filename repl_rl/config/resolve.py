@@ -146,7 +146,8 @@ def refuse_removed(saved: str, overrides: Sequence[str]) -> None:
         made = ", ".join(f"{name} = {toml_value(value)}" for name, value in found.items())
         without = " ".join(f"--set {name}={toml_value(_REMOVED[name][0])}" for name in found)
         raise ConfigError(
-            f"the run was made with {made}: no settings any more; to go on without: {without}"
+            f"the run was made with {made}, which repl-rl no longer reads; to resume without: "
+            f"{without}"
         )
 
 
@@ -326,7 +327,7 @@ def _check(shape: type, values: Mapping[str, Any], prefix: str) -> None:
         name = prefix + key
         if name == "dtype":
             raise ConfigError(
-                f"{name} = {value!r} names no side; expected grpo.dtype for the update or "
+                f"{name} = {value!r} is ambiguous; expected grpo.dtype for the update or "
                 f"sampling.dtype for the engine"
             )
         if key not in hints:

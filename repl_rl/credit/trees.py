@@ -32,10 +32,10 @@ from repl_rl.errors import ConfigError
 from repl_rl.records import Attempt, Scored, Stem, Trajectory
 
 _MASKS = ("mask_truncated_completions", "off_policy_mask_threshold")
-_TAKES_SHARED = "takes the lines of a trajectory out of the loss that others share"
-_WHOLE = "what a trajectory shares with others is in the row of one of them"
+_MASKS_SHARED = "would mask lines that other trajectories share"
+_WHOLE = "lines that trajectories share are in the row of one of them"
 _LOSSES = {
-    "vespo": f"weighs a trajectory whole: {_WHOLE}",
+    "vespo": f"weighs whole trajectories: {_WHOLE}",
     **dict.fromkeys(("grpo", "sapo", "bnpo"), f"divides by a row's tokens: {_WHOLE}"),
 }
 """Losses that trees do not take."""
@@ -113,7 +113,7 @@ class Tree(Credit):
         if len(factors) < 2 or min(factors) < 1 or factors[0] < 2:
             raise ConfigError(
                 f"grpo.credit = {name!r} with grpo.branching = {list(factors)}; expected such as "
-                f"[4, 2, 2]: 4 trajectories, each left by one other, and again"
+                f"[4, 2, 2]: 4 trajectories, each branched once, and each of the 8 once more"
             )
         if (size := math.prod(factors)) != grpo.group_size:
             raise ConfigError(
@@ -124,14 +124,17 @@ class Tree(Credit):
             ("sampling.sampler = 'lines'", samples_lines),
             ("sampling.max_think_tokens = 0", not config.sampling.max_think_tokens),
             ("grpo.rerolls = 0", not grpo.rerolls),
-            *((f"no trl.{one}, which {_TAKES_SHARED}", not config.trl.get(one)) for one in _MASKS),
             *(
-                (f"no loss {loss!r}, which {does}", grpo.loss_type != loss)
+                (f"trl.{one} unset, as it {_MASKS_SHARED}", not config.trl.get(one))
+                for one in _MASKS
+            ),
+            *(
+                (f"another loss than {loss!r}, which {does}", grpo.loss_type != loss)
                 for loss, does in _LOSSES.items()
             ),
         ):
             if not is_fit:
-                raise ConfigError(f"grpo.credit = {name!r} takes {requirement}")
+                raise ConfigError(f"grpo.credit = {name!r} needs {requirement}")
 
 
 def grow(attempts: Sequence[Attempt], config: GRPOConfig, run: Run) -> list[Scored]:

@@ -129,7 +129,7 @@ def check_request(
         )
     if len(ids) + max_tokens > context_tokens:
         raise ConfigError(
-            f"{len(ids)} tokens and {max_tokens} to sample, the model's context holds "
+            f"{len(ids)} tokens and {max_tokens} to sample, but the model's context holds "
             f"{context_tokens}; lower sampling.max_tokens or give a model with more"
         )
 
@@ -340,32 +340,32 @@ class EngineKind:
         """ConfigError where it cannot be one of several, each in a process that trains."""
         if self.needs_one_process:
             raise ConfigError(
-                f"the engine {self.name!r} samples in a single process, and a launcher starts "
-                f"several; take the engine 'hf', or 'vllm-server', or start it without a launcher"
+                f"the engine {self.name!r} needs a single process, but a launcher has started "
+                f"several; give the engine 'hf' or 'vllm-server', or start without a launcher"
             )
 
     def check_staleness(self) -> None:
         """ConfigError where it cannot sample from older weights than those that are trained."""
         if self.shares_weights:
             raise ConfigError(
-                f"grpo.staleness = 1 with the engine {self.name!r}, which samples from the very "
-                f"weights that are updated; take the engine 'vllm' or 'vllm-server', or set it to 0"
+                f"grpo.staleness = 1 with the engine {self.name!r}, which samples from the weights "
+                f"that the update changes; give the engine 'vllm' or 'vllm-server', or set it to 0"
             )
 
     def check_workers(self) -> None:
         """ConfigError where workers, which hold no weights, cannot sample with it."""
         if not self.is_client:
             raise ConfigError(
-                f"the engine {self.name!r} samples where weights are, and workers hold none; take "
-                f"the engine 'vllm-server', or workers.count = 0"
+                f"the engine {self.name!r} samples where the weights are, but workers hold none; "
+                f"give the engine 'vllm-server', or workers.count = 0"
             )
 
     def check_forbidden(self, count: float) -> None:
         """ConfigError where it cannot keep `count` ids from being sampled."""
         if count > self.most_forbidden:
             raise ConfigError(
-                f"the engine {self.name!r} can forbid {self.most_forbidden:,} tokens, "
-                f"sampling.run_on = 'forbid' asks for {count:,} or more; take the engine 'hf', or "
+                f"the engine {self.name!r} can forbid {self.most_forbidden:,} tokens, but "
+                f"sampling.run_on = 'forbid' asks for {count:,} or more; give the engine 'hf', or "
                 f"sampling.run_on = 'allow'"
             )
 

@@ -202,8 +202,8 @@ def play_one(file: GoldenFile, index: int) -> PlayedGolden:
         written = golden.head.get("verdict")
         if written is None:
             raise ConfigError(
-                f"{file.path}:{golden.number}: {golden.title!r} submits "
-                f"{trajectory.submission!r}; expected `verdict: KIND`, for nothing is graded here"
+                f"{file.path}:{golden.number}: {golden.title!r} submits {trajectory.submission!r}; "
+                f"expected `verdict: KIND`, because nothing is graded here"
             )
         if written.value is not None:
             verdict = Verdict(kind=VerdictKind(str(written.value)), chance=golden.chance)

@@ -183,7 +183,7 @@ def reward_beside(
     name, folder = module.partition(".")[0], path.parent.resolve()
     spec = _find(name, folder)
     if not is_named and (spec is None or not loads_code):
-        what = "code of its own" if spec else "code that does not lie beside it"
+        what = "code of its own" if spec else "code that does not lie next to it"
         raise ConfigError(
             f"{path.name} names {what}, reward.function = {config.function!r}; if you trust it: "
             f"--set reward.function={config.function}"

@@ -212,7 +212,7 @@ class _Worker:
         try:
             return self._decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise _WorkerLostError(f"worker said garbage: {error}") from error
+            raise _WorkerLostError(f"the worker sent an invalid reply: {error}") from error
 
     async def stop(self) -> None:
         """Kill the process group and reap it."""

@@ -107,11 +107,11 @@ class TinkerEngine:
         ids, logprobs = tuple(sequences[0].tokens), tuple(sequences[0].logprobs or ())
         fault = fault_of_line(ids, logprobs, vocabulary=self._sizes["vocabulary"])
         if fault is not None:
-            raise EngineError(f"the client sent what is no line: {fault}")
+            raise EngineError(f"the client sent an invalid line: {fault}")
         behind = next((at for at, one in enumerate(ids[:-1]) if one in self._stop_ids), None)
         if behind is not None:
             raise EngineError(
-                f"the client went on for {len(ids) - behind - 1} tokens behind the stop token "
+                f"the client continued for {len(ids) - behind - 1} tokens behind the stop token "
                 f"{ids[behind]}; it must stop at the ids in SamplingParams.stop"
             )
         if len(ids) > most or (len(ids) < most and ids[-1] not in self._stop_ids):

@@ -136,7 +136,7 @@ class ReplTools:
     def reset(self, *, number: int | None = None, **_: Any) -> None:
         """Begin the problem of a row of `chat_dataset`; a session that is under way ends."""
         if number is None:
-            raise ConfigError("environment_factory takes spec.chat_dataset as train_dataset")
+            raise ConfigError("environment_factory needs spec.chat_dataset as train_dataset")
         self._leave()
         self._failure = None
         self._episode = self._tools.run(self._tools.episode(number))
@@ -154,7 +154,7 @@ class ReplTools:
         if self._episode is None:
             raise ConfigError("run_line before reset")
         if not isinstance(line, str):
-            raise ConfigError(f"run_line takes a text, not {line!r}")
+            raise ConfigError(f"run_line needs a string, not {line!r}")
         try:
             return self._tools.run(_typed(self._episode, line))
         except ConfigError:  # the model reads it
@@ -173,7 +173,7 @@ class ReplTools:
             raise self._failure
         episode, self._episode = self._episode, None
         if episode is None:
-            raise ConfigError("get_reward before reset, or for the second time")
+            raise ConfigError("get_reward was called before reset, or twice")
         if episode.stop is None:
             episode.end(StopReason.EOS)
         return self._tools.run(episode.score()).reward.total
@@ -253,8 +253,8 @@ class ReplSpec:
         if self._output is not None:
             if (self._output / "config.toml").exists():
                 raise ConfigError(
-                    f"{str(output)!r} already holds a run; give another output, also to a training "
-                    f"that goes on from a checkpoint"
+                    f"{str(output)!r} already holds a run; give another output, even to resume "
+                    f"from a checkpoint"
                 )
             check_output(self._output)
         own = self._plan.task
@@ -304,7 +304,7 @@ class ReplSpec:
                 given = by_name(*args, **named)
                 own = {"rollout_func": spec.rollout_func, "reward_funcs": spec.reward_funcs}
                 if any(given.pop(name, None) not in (None, one) for name, one in own.items()):
-                    raise ConfigError("trainer_class takes its spec's rollout_func, reward_funcs")
+                    raise ConfigError("trainer_class needs its spec's rollout_func, reward_funcs")
                 super().__init__(
                     roll_out=lambda prompts, _: spec.roll_out(prompts, self),
                     line_config=spec._plan.grpo,

@@ -130,15 +130,16 @@ class ReplLM(LM):  # type: ignore[misc]  # the harness ships no types
 
     def loglikelihood(self, requests: list[Instance]) -> NoReturn:
         raise ConfigError(
-            "repl-rl knows no likelihood of texts; expected tasks with output_type: generate_until"
+            "repl-rl does not score the likelihood of texts; expected tasks with output_type: "
+            "generate_until"
         )
 
     loglikelihood_rolling = loglikelihood
 
     def apply_chat_template(self, *_: object, **__: object) -> NoReturn:
         raise ConfigError(
-            "--apply_chat_template: a transcript brings the template; leave it away and give "
-            "transcript=chat in --model_args"
+            "--apply_chat_template: a transcript brings the template; leave the option out and "
+            "give transcript=chat in --model_args"
         )
 
     chat_template = apply_chat_template

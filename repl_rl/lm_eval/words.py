@@ -37,8 +37,8 @@ def statement_in(context: str, name: str) -> str:
     for cut in filter(None, (_LABEL.match(context), _CUE.search(context))):
         if len(re.findall(rf"^\s*{cut[1]}", context, re.MULTILINE)) > 1:
             raise ConfigError(
-                f"{name}: {cut[1]!r} stands twice in the context: worked examples are texts, and a "
-                f"policy in the REPL continues none; give --num_fewshot 0"
+                f"{name}: {cut[1]!r} stands twice in the context: a policy in the REPL cannot "
+                f"continue worked examples; give --num_fewshot 0"
             )
     try:
         return statement_of(_CUE.sub("", _LABEL.sub("", context, count=1)))

@@ -383,7 +383,7 @@ def usable_context(loaded: ModelFiles, *, row_tokens: int) -> int:
     used = min(row_tokens, loaded.context_tokens)
     if window < used:
         raise ConfigError(
-            f"this model attends to the last {window} tokens, a trajectory with its prompt may "
+            f"this model attends to the last {window} tokens, but a trajectory with its prompt may "
             f"have {used}; lower sampling.max_tokens or give a model without a sliding window"
         )
     return min(window, loaded.context_tokens)

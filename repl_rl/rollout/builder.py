@@ -195,7 +195,7 @@ def fault(trajectory: Trajectory) -> str | None:
     if ends != sorted(ends):
         # Checked first: in a foreign file an end may be any number, and a mask takes memory for
         # each token.
-        return "lines that lie beyond its tokens or over each other"
+        return "lines that overlap or lie beyond its tokens"
     if list(mask) != span_mask(trajectory):
         return "a loss mask that disagrees with its lines"
     if any(logprob and not is_sampled for logprob, is_sampled in zip(logprobs, mask, strict=True)):

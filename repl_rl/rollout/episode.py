@@ -307,7 +307,7 @@ class Episode:
             raise ConfigError(f"a line of {len(ids)} tokens; expected 1 to {self.room}")
         if any(token in self.stop_ids for token in ids[:-1]):
             raise ConfigError(
-                "a line goes on after a stop token; sample with episode.stop_ids, or cut it there"
+                "a line continues after a stop token; sample with episode.stop_ids, or cut it there"
             )
         if not self.forbidden_ids.isdisjoint(ids):
             raise ConfigError(

@@ -215,7 +215,9 @@ class Plan(TaskPlan):
     def require_adapter(self) -> None:
         """ConfigError unless training makes an adapter, which can be merged."""
         if not self.config.lora.rank:
-            raise ConfigError("--merge takes an adapter; give --set lora.rank=16, or leave it away")
+            raise ConfigError(
+                "--merge needs an adapter; give --set lora.rank=16, or leave --merge out"
+            )
 
 
 def make_task_plan(config: Config) -> TaskPlan:
@@ -243,13 +245,13 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
 
         >>> make_plan(resolve(overrides=["sampling.temperature=0"]), to_train=True)
         Traceback (most recent call last):
-        repl_rl.errors.ConfigError: sampling.temperature = 0 always takes the likeliest token, ...
+        repl_rl.errors.ConfigError: sampling.temperature = 0 is greedy, so siblings would be the ...
     """
     if to_train:
         if config.sampling.temperature == 0:
             raise ConfigError(
-                "sampling.temperature = 0 always takes the likeliest token, so siblings would be "
-                "the same; expected more than 0"
+                "sampling.temperature = 0 is greedy, so siblings would be the same; expected more "
+                "than 0"
             )
         check_trackers(config.report.trackers)
         if config.report.hub:
@@ -257,8 +259,8 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
     make_sampler = sampler_class(config.sampling.sampler)
     if config.sampling.max_think_tokens and not samples_lines(make_sampler):
         raise ConfigError(
-            f"sampling.max_think_tokens takes sampling.sampler = 'lines', not "
-            f"{config.sampling.sampler!r}, whose loop is its own; set it to 0"
+            f"sampling.max_think_tokens needs sampling.sampler = 'lines', not "
+            f"{config.sampling.sampler!r}, which has another loop; set it to 0"
         )
     make_credit = credit_class(config.grpo.credit)
     credit = make_credit(config.grpo)
@@ -297,14 +299,17 @@ def _check_prefixes(config: Config, task: Task, credit: Credit, *, samples_lines
     for requirement, is_fit in (
         ("sampling.sampler = 'lines'", samples_lines),
         ("sampling.max_think_tokens = 0", not config.sampling.max_think_tokens),
-        (f"no grpo.credit = {config.grpo.credit!r}, whose groups begin apart", not credit.grows),
         (
-            f"a task with demonstrate(), or rows that come back, which {task.name!r} has not",
+            f"another grpo.credit than {config.grpo.credit!r}, whose trajectories begin apart",
+            not credit.grows,
+        ),
+        (
+            f"a task of rows or with demonstrate(), which {task.name!r} is not",
             isinstance(task, DemonstrableTask | StoredTask),
         ),
     ):
         if not is_fit:
-            raise ConfigError(f"{given} takes {requirement}")
+            raise ConfigError(f"{given} needs {requirement}")
 
 
 def _check_workers(config: Config, engine: EngineKind, credit: Credit) -> None:
@@ -312,27 +317,26 @@ def _check_workers(config: Config, engine: EngineKind, credit: Credit) -> None:
     engine.check_workers()
     if credit.grows:
         raise ConfigError(
-            f"workers.count = {config.workers.count} takes no grpo.credit = "
+            f"workers.count = {config.workers.count} does not go with grpo.credit = "
             f"{config.grpo.credit!r}, whose groups grow while they are sampled; set it to 0"
         )
     for command in filter(str.strip, config.workers.launch):
         if shutil.which(command.split()[0]) is None:
             raise ConfigError(
                 f"workers.launch has {command!r}, but there is no such command here; expected one "
-                f"that starts what is put behind it, such as 'ssh HOST'"
+                f"that runs the words after it, such as 'ssh HOST'"
             )
 
 
 def _check_starter(plan: TaskPlan, config: Config, scripts: type[ScriptSampler]) -> None:
     if config.transcript != PYTHON.name:
         raise ConfigError(
-            f"the starter writes transcripts of the kind 'python', not {config.transcript!r}; "
-            f"give --model PATH"
+            f"the starter writes transcript 'python', not {config.transcript!r}; give --model PATH"
         )
     if scripts is not ScriptSampler:
         raise ConfigError(
-            f"the starter writes a line at a time, and {config.sampling.sampler!r} has scripts of "
-            f"another form; give --model PATH"
+            f"the starter writes a line at a time, but {config.sampling.sampler!r} needs another "
+            f"form; give --model PATH"
         )
     demonstrable(plan.task)
 

@@ -1,4 +1,4 @@
-"""Beginnings that a trajectory shares with another, and which states can be had again.
+"""Beginnings that a trajectory shares with another, and which states can be restored.
 
     Stem -> Session in the state that the other one had
     stored Scored -> continuations of each of its states
@@ -72,12 +72,12 @@ def volatile_lines(sources: Sequence[str], *, setup: Iterable[str] = ()) -> list
     `sources` are what the kernel got, `setup` is what it had run before. Lines count from 1.
     """
     named = next(filter(None, map(_named, setup)), None)
-    behind = None if named is None else f"runs behind a setup that {named}"
+    behind = None if named is None else f"runs after a setup that {named}"
     reasons: list[str | None] = []
     for number, own in enumerate(naming_lines(sources), 1):
         reasons.append(own or behind)
         if own is not None and behind is None:
-            behind = f"runs behind line {number}, which {own}"
+            behind = f"runs after line {number}, which {own}"
     return reasons
 
 
@@ -195,7 +195,7 @@ def attempts_around(
     num_branches: int,
     states: Container[int] | None = None,
 ) -> list[Attempt]:
-    """`num_branches` for each state before a line that can be had again; `group_index` is the line.
+    """`num_branches` for each state before a line that can be restored; `group_index` is the line.
 
     `setup` is what its kernel had run before the first line. `states` are the lines that are asked
     for, by default all.

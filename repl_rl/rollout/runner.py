@@ -178,8 +178,8 @@ class RolloutRunner:
             return sampler.sample
         if not is_line_loop(sampler):
             raise ConfigError(
-                f"{type(sampler).__name__} does not say where a trajectory can be left; expected "
-                f"sampling.sampler = 'lines'"
+                f"{type(sampler).__name__} cannot branch trajectories; expected sampling.sampler = "
+                f"'lines'"
             )
         setup = (*make_setup(self.task, self.fmt), *problem.setup)
 

@@ -210,7 +210,7 @@ class ScriptSampler:
     def _line(self, source: str, room: int) -> SampledLine:
         """Sample a line as a policy that is sure of it, as far as there is room."""
         if "\n" in source:
-            raise ConfigError(f"a scripted line goes on after a newline: {source!r}; yield two")
+            raise ConfigError(f"a scripted line continues after a newline: {source!r}; yield two")
         codec = self.encoding.codec
         ids = tuple(self.encoding.line_ids(line_of(source))[:room])
         end = line_end(ids[-1], newline_ids=codec.newline_ids, eos_ids=codec.eos_ids)
@@ -223,8 +223,8 @@ def _room_for_thought(built: TrajectoryBuilder, limits: SamplingConfig) -> int:
     room = min(limits.max_tokens, built.context_tokens - built.num_prompt) - needed
     if room < 0:
         raise ConfigError(
-            f"{needed} tokens end a thought and ask for a line, {room + needed} are left for a "
-            f"trajectory; raise sampling.max_tokens, or set sampling.max_think_tokens = 0"
+            f"{needed} tokens end a thought and ask for a line, but a trajectory has "
+            f"{room + needed}; raise sampling.max_tokens, or set sampling.max_think_tokens = 0"
         )
     return min(limits.max_think_tokens, room)
 

@@ -49,7 +49,7 @@ def begun(run: Path) -> Begun:
     """The run in a folder; ConfigError where there is none that can go on."""
     if read_record(run) is not None:
         raise ConfigError(
-            f"{str(run)!r} is a warm start, which is not gone on with; train from its weights: "
+            f"{str(run)!r} is a warm start, which cannot be resumed; train from its weights: "
             f"repl-rl train --model {run}"
         )
     policy = read_versions(run).get("policy")
@@ -113,18 +113,16 @@ def cut(run: Begun) -> list[str]:
     rows = [(row, line) for line in lines if (row := row_of(line)) is not None]
     retained = [line for row, line in rows if row.step <= step]
     if len(rows) < len(lines):
-        messages.append(f"{METRICS}: a row that was cut off is taken out")
+        messages.append(f"{METRICS}: removed a row that was cut off")
     if num_beyond := len(rows) - len(retained):
-        messages.append(f"{METRICS}: {num_beyond} rows beyond step {step} are taken out")
+        messages.append(f"{METRICS}: removed {num_beyond} rows beyond step {step}")
     replace_file(path, b"".join(line + b"\n" for line in retained))
     stale = list(_stale_files(run.run / "trajectories", step, evaluated_steps(run.run)))
     for file in stale:
         file.unlink()
     if stale:
         names = stale[0].name if len(stale) == 1 else f"{stale[0].name} ... {stale[-1].name}"
-        messages.append(
-            f"trajectories: {len(stale)} files beyond step {step} are taken out ({names})"
-        )
+        messages.append(f"trajectories: removed {len(stale)} files beyond step {step} ({names})")
     for checkpoint in numbered_checkpoints(run.run / CHECKPOINTS):
         if _number(checkpoint) > step:
             remove(checkpoint)

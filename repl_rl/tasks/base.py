@@ -152,7 +152,7 @@ def choose(task: Task, config: TaskConfig) -> Task:
     if not isinstance(task, TieredTask):
         raise ConfigError(
             f"task {task.name!r} has no families and tiers (cells, choice, problem, with_choice); "
-            f"leave all of [task] but its name away"
+            f"leave out all of [task] but its name"
         )
     known = list(dict.fromkeys(cell.family for cell in task.cells))
     tiers = config.tiers or task.choice.tiers

@@ -28,7 +28,7 @@ except ModuleNotFoundError as error:
     if error.name not in ("pytest", "torch", "transformers"):
         raise
     raise ModuleNotFoundError(
-        f"{error.name} is not installed, which repl_rl.testing takes; {how_to_install('testing')}",
+        f"{error.name} is not installed, but repl_rl.testing needs it; {how_to_install('testing')}",
         name=error.name,
     ) from None
 

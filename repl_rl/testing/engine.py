@@ -295,8 +295,8 @@ class EngineContract(LoopContract):
             ([1], 0, "0 tokens to sample after 1; expected"),
             ([1, 257], 4, "from 1 to 257, the model embeds 257; give it the tokenizer"),
             ([-1, 4], 4, "from -1 to 4, the model embeds 257"),
-            ([1] * 510, 3, "510 tokens and 3 to sample, the model's context holds 512; lower"),
-            ([1] * 600, 1, "600 tokens and 1 to sample, the model's context holds 512"),
+            ([1] * 510, 3, "510 tokens and 3 to sample, but the model's context holds 512; lower"),
+            ([1] * 600, 1, "600 tokens and 1 to sample, but the model's context holds 512"),
         ],
     )
     def test_a_request_that_no_forward_could_serve_is_refused_and_disturbs_no_other(

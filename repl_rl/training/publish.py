@@ -66,7 +66,7 @@ def check_push(name: str, *, say: Callable[[str], None]) -> None:
         raise ConfigError(f"cannot push to {name!r}: HF_HUB_OFFLINE is set; unset it")
     if get_token() is None:
         raise _refusal(name, "nobody is logged in to the hub here")
-    say(f"asking the hub for leave to push to {name}")
+    say(f"asking the hub for permission to push to {name}")
     failure = hub.within(2 * hub.PATIENCE_S, lambda: _ask(name))
     if isinstance(failure, ConfigError):
         raise failure

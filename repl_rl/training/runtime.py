@@ -515,12 +515,12 @@ def estimate(
     say(f"device: {loading.about_device(device, visible=os.environ.get('CUDA_VISIBLE_DEVICES'))}")
     say(f"memory: {memory.row(free)}")
     if is_training and recomputes:
-        say("  activations are made again in the backward (gradient_checkpointing)")
+        say("  activations are recomputed in the backward pass (gradient_checkpointing)")
     if num_rows != grpo.most_rows:
-        say(f"  {num_rows} trajectories a forward and backward (micro_batch_size)")
+        say(f"  {num_rows} trajectories per forward and backward pass (micro_batch_size)")
     if memory.update_peak > free:
         longest = plan.sampling.max_tokens
-        say(f"  an update needs as much only of trajectories of {longest} tokens")
+        say(f"  an update needs this much only if trajectories have {longest} tokens")
     # An adapter is float32.
     is_rounded = is_training and files.adapter is None
     if is_rounded and (text := warning(types, learning_rate=grpo.learning_rate)) is not None:

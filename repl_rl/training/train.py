@@ -212,11 +212,11 @@ def check_world(plan: Plan, ranks: Ranks) -> list[str]:
     size = rows_per_rank(plan.grpo, num_ranks=ranks.world)
     part = f"1/{ranks.world} of" if is_sharding() else "all"
     rows = [f"world: {ranks}, each with {size} trajectories of a step and {part} weights"]
-    folders = ["the run's folder and the model's path, by all hosts"] * (ranks.num_hosts > 1)
+    folders = ["the run's folder and the model's path, for all hosts"] * (ranks.num_hosts > 1)
     if servers := plan.sampling.servers if plan.engine.samples_elsewhere else ():
         rows.append(f"servers: {', '.join(servers)}")
         folder = plan.sampling.weights_dir or "the first rank's folder of temporary files"
-        folders.append(f"{folder} (sampling.weights_dir), by the first rank and the servers")
+        folders.append(f"{folder} (sampling.weights_dir), for the first rank and the servers")
     if folders:
         rows.append(f"shared folders: {'; '.join(folders)}")
     return rows if ranks.are_several or servers else []
@@ -344,7 +344,7 @@ def _say_resumed(run: Begun, origin: Origin, progress: Progress) -> None:
     was[GRADER] = str(graded_by(was))
     for name, version in origin.versions.items():
         if was.get(name, version) != version:
-            progress.warn(f"the run began with {name} {was[name]}, and goes on with {version}")
+            progress.warn(f"the run began with {name} {was[name]}, and is resumed with {version}")
     progress.say(f"resumed after step {run.step}")
 
 
@@ -366,8 +366,8 @@ def first_weights(run: Begun) -> str:
     """
     if Path(run.policy).is_absolute() and not Path(run.policy).exists():
         raise ConfigError(
-            f"the weights that {str(run.run)!r} started from are gone: {run.policy!r}; bring them "
-            f"back, or begin a new run from a checkpoint"
+            f"the weights that {str(run.run)!r} started from are gone: {run.policy!r}; restore "
+            f"them, or begin a new run from a checkpoint"
         )
     return run.policy
 
@@ -388,7 +388,8 @@ def _update(training: steps.Training, path: Path, run: Begun | None) -> None:
     loaded, num_steps = runtime.loaded, settings.grpo.steps
     if (every := checkpoint_every(settings)) != settings.report.checkpoint_every:
         progress.say(
-            f"checkpoints: every {every} steps, {settings.grpo.num_rollout_updates} a rollout"
+            f"checkpoints: every {every} steps, since a rollout feeds "
+            f"{settings.grpo.num_rollout_updates}"
         )
     with progress.bar("training", num_steps, has_metrics=True) as update:
         trainer = make_trainer(
@@ -432,7 +433,7 @@ def _readable(checkpoint: Path | None) -> Iterator[None]:
         reason = why_no_pickle(error)
         if reason is None or checkpoint is None:
             raise
-        raise ConfigError(f"cannot go on from {str(checkpoint)!r}: {reason}") from None
+        raise ConfigError(f"cannot resume from {str(checkpoint)!r}: {reason}") from None
 
 
 def policy_folder(
@@ -447,7 +448,7 @@ def policy_folder(
         starter.check_adapter(plan.lora, recipe)
         make_starter(plan.task, recipe, path, progress, isolation=plan.sandbox.isolation)
     elif made := starter.made_elsewhere(path):
-        progress.say(f"starter: made {made}; `repl-rl warmstart` makes it anew")
+        progress.say(f"starter: made {made}; `repl-rl warmstart` makes a new one")
     return str(path)
 
 

@@ -131,9 +131,9 @@ def _before_answer(open_turn: str, whole: str, answer: str, *, instead: str = "p
         return before
     ends = [text.rpartition(_WORDS[0])[2][-60:] for text in (open_turn, before)]
     raise _EatsPrefixesError(
-        f"this model's chat template eats prefixes: a conversation that waits for an answer "
-        f"ends in {ends[0]!r}, the same one with its answer has {ends[1]!r} before it; give "
-        f"the model a template that keeps them, or take transcript {instead!r}"
+        f"this model's chat template does not keep prefixes: a conversation that waits for an "
+        f"answer ends in {ends[0]!r}, but with its answer it has {ends[1]!r} before it; give the "
+        f"model another template, or transcript = {instead!r}"
     )
 
 
@@ -165,7 +165,7 @@ def _between(template: ChatTemplate, chat: _Opening, *, instead: str) -> tuple[s
         other = different[0] if different else marks[0]
         raise ConfigError(
             f"this model's chat template writes {''.join(marks[0])[:60]!r} between two turns and "
-            f"{''.join(other)[:60]!r} between the next; take transcript 'chat'"
+            f"{''.join(other)[:60]!r} between the next; give transcript = 'chat'"
         )
     _check_edges(chat.rendered(template, 5, pad=" "), leads[0])
     return marks[0]
@@ -188,7 +188,7 @@ def _check_edges(padded: str, lead: str) -> None:
         fault = "begins an answer with a space, which would be part of the line"
     else:
         return
-    raise ConfigError(f"this model's chat template {fault}; take transcript 'chat'")
+    raise ConfigError(f"this model's chat template {fault}; give transcript = 'chat'")
 
 
 class _Opening(NamedTuple):
@@ -358,6 +358,6 @@ def _timeless(template: ChatTemplate | None, name: str) -> ChatTemplate:
     """The template, with a clock that stands still: a prompt is the same on every day."""
     if template is None:
         raise ConfigError(
-            f"transcript = {name!r} takes a model whose tokenizer has a chat template"
+            f"transcript = {name!r} needs a model whose tokenizer has a chat template"
         )
     return partial(template, strftime_now=_DAY.strftime)

@@ -154,7 +154,7 @@ def _turn_end(fmt: TranscriptFormat, codec: Codec) -> int | None:
     if token not in codec.eos_ids:
         raise ConfigError(
             f"the chat template ends a turn with {codec.decode([token])!r}, which ends no sequence "
-            f"of this model; name it in eos_token_id of its generation config, or take transcript "
-            f"'chat'"
+            f"of this model; name it in eos_token_id of its generation config, or give transcript "
+            f"= 'chat'"
         )
     return token

@@ -120,8 +120,8 @@ class TranscriptFormat:
     def with_thinking(self) -> TranscriptFormat:
         """The format with a thought before the first line; ConfigError where there is no place."""
         raise ConfigError(
-            f"sampling.max_think_tokens takes transcript 'chat', in whose turn a thought has its "
-            f"place, not {self.name!r}; take 'chat', or 0"
+            f"sampling.max_think_tokens needs transcript 'chat', not {self.name!r}; give "
+            f"transcript = 'chat', or set it to 0"
         )
 
     def render_prompt(self, source_lines: Sequence[str], *, python_version: str) -> str:

@@ -92,8 +92,8 @@ def check_shards_of(checkpoint: Path, *, is_sharding: bool) -> None:
         return
     was, other = ("whole", "in shards")[:: 1 if is_sharding else -1]
     raise ConfigError(
-        f"the weights in {str(checkpoint)!r} are {was}, and accelerate's config would go on with "
-        f"them {other}; resume the run as it began, or begin a new one with --model {checkpoint}"
+        f"the weights in {str(checkpoint)!r} are {was}, but accelerate's config wants them "
+        f"{other}; resume the run as it began, or begin a new one with --model {checkpoint}"
     )
 
 

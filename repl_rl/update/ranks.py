@@ -163,8 +163,9 @@ def _meet(ranks: Ranks) -> Any:
                 f"taken; set MASTER_PORT to a free one (torchrun --master-port)"
             ) from None
         raise RankError(
-            f"rank {ranks.rank} has not met the others at {place} within {_MEET_S:g} s; see that "
-            f"all {ranks.world} run, with this MASTER_ADDR and a MASTER_PORT of their own"
+            f"rank {ranks.rank} has not met the others at {place} within {_MEET_S:g} s; check that "
+            f"all {ranks.world} run, with this MASTER_ADDR, and a MASTER_PORT that no other run "
+            f"has"
         ) from error
     except ValueError as error:
         raise ConfigError(
@@ -246,8 +247,8 @@ def refuse_shards(environment: Mapping[str, str] = os.environ) -> None:
     for name, what in ((_FSDP, "FSDP"), (_DEEPSPEED, "DeepSpeed")):
         if _is_on(environment, name):
             raise ConfigError(
-                f"{what} shards the weights, and sampling needs them whole in each process; "
-                f"launch without it: each process then holds the whole model"
+                f"{what} shards the weights, but sampling needs them whole in each process; launch "
+                f"without it: each process then holds the whole model"
             )
 
 
@@ -266,13 +267,13 @@ def check_shards(
         return
     kind = environment.get("FSDP_STATE_DICT_TYPE", "SHARDED_STATE_DICT")
     expected = {
-        f"'vllm-server' in place of the engine {engine.name!r}, which samples here": (
+        f"the engine 'vllm-server' instead of {engine.name!r}, which samples here": (
             engine.samples_elsewhere
         ),
         "fsdp_version: 2": environment.get("FSDP_VERSION", "1") == "2",
         "fsdp_state_dict_type: SHARDED_STATE_DICT": kind == "SHARDED_STATE_DICT",
         f"a GPU, as accelerate shards nothing on a {device}": device in _SHARDED_ON,
-        "fsdp_activation_checkpointing: false, beside grpo.gradient_checkpointing": not _is_on(
+        "fsdp_activation_checkpointing: false, as grpo.gradient_checkpointing does it": not _is_on(
             environment, "FSDP_ACTIVATION_CHECKPOINTING"
         ),
         "sampling.run_on = 'allow'": settings.sampling.run_on == "allow",
@@ -288,7 +289,7 @@ def check_shards(
     }
     if missing := [text for text, is_met in expected.items() if not is_met]:
         raise ConfigError(
-            f"FSDP shards the weights, which asks for {missing[0]}; or launch without it: each "
+            f"FSDP shards the weights, which needs {missing[0]}; or launch without it: each "
             f"process then holds the whole model"
         )
 

@@ -98,11 +98,10 @@ def test_a_dry_run_prints_the_world(
     servers = ("--engine", "vllm-server", "--set", "sampling.servers=['http://a:8000']")
     _, _, err = call(*given, *servers, "--set", "sampling.weights_dir=/shared/w")
     assert (
-        "\nworld: 16 processes on 2 hosts, each with 4 trajectories of a step and all weights\n"
-        "servers: http://a:8000\n"
-        "shared folders: the run's folder and the model's path, by all hosts; /shared/w "
-        "(sampling.weights_dir), by the first rank and the servers\n"
-        "device: cpu\nmemory: weights 0.2, "
+        "\nworld: 16 processes on 2 hosts, each with 4 trajectories of a step and all "
+        "weights\nservers: http://a:8000\nshared folders: the run's folder and the model's path, "
+        "for all hosts; /shared/w (sampling.weights_dir), for the first rank and the "
+        "servers\ndevice: cpu\nmemory: weights 0.2, "
     ) in err
     uneven = call(*given, "--set", "grpo.group_size=3")[2]
     assert "world: 8 problems of 3 trajectories cannot be dealt to 16 processes" in uneven
@@ -167,8 +166,7 @@ def test_the_starter_takes_the_transcript_that_it_was_trained_on(
     code, out, err = call("train", "--output", "run", "--set", f"transcript={transcript}")
     assert (code, out) == (2, "")
     assert err == (
-        f"repl-rl: the starter writes transcripts of the kind 'python', not {transcript!r}; give "
-        f"--model PATH\n"
+        f"repl-rl: the starter writes transcript 'python', not {transcript!r}; give --model PATH\n"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -226,7 +224,7 @@ def model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
         (
             "isolation=strict",
             None,
-            'isolation = "strict" takes namespaces, but bubblewrap is not installed (`apt install',
+            'isolation = "strict" needs namespaces, but bubblewrap is not installed (`apt install',
         ),
         (
             "isolation=auto",

@@ -34,7 +34,7 @@ def test_before_there_is_a_run_nothing_was_written(run: Path) -> None:
 
 def test_before_the_first_step_a_run_is_begun(run: Path) -> None:
     write(run, '{"step": 0}\n')
-    assert left_by(run, checkpoint_every=50) == ("runs/a is begun, and nothing was trained yet")
+    assert left_by(run, checkpoint_every=50) == ("runs/a has begun, and nothing was trained yet")
 
 
 def test_before_the_first_checkpoint_there_are_steps_and_no_weights(run: Path) -> None:

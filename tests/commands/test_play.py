@@ -216,7 +216,7 @@ def test_an_interrupt_before_the_first_line_leaves_no_folder(
 ) -> None:
     code, out, _ = interrupted("^C\n")
     assert code == 130
-    assert out.endswith("called off before the first line: nothing is kept\n")
+    assert out.endswith("cancelled before the first line: nothing is kept\n")
     assert not (tmp_path / "game").exists()
 
 
@@ -244,7 +244,7 @@ def test_an_unknown_problem_is_one_line_that_names_another(
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("transcript=chat", "transcript = 'chat' takes a model's template; play with --set "),
+        ("transcript=chat", "transcript = 'chat' needs a model's chat template; play with --set "),
         ("sampling.sampler=a:B", "sampling.sampler = 'a:B' asks a model for more than lines; "),
     ],
 )

@@ -194,7 +194,7 @@ def test_a_run_brings_its_own_credit(call: Call, run: str, tmp_path: Path) -> No
 def test_nobody_goes_on_from_a_transcript_by_hand(call: Call, slip: Callable[[str], str]) -> None:
     code, out, err = call("reward", "explain", slip("-0.1"), "--branches", "4")
     assert (code, out) == (2, "")
-    assert "--branches goes on from what a model sampled; expected a run or a .jsonl" in err
+    assert "--branches needs trajectories that a model sampled; expected a run or a .jsonl" in err
 
 
 def test_branches_take_a_model(

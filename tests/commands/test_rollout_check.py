@@ -101,12 +101,12 @@ def with_id(trajectory: Trajectory, at: int, token: int) -> Trajectory:
 
 def test_another_id_in_a_line_is_told(sound: Trajectory) -> None:
     found = amiss(subject_of(with_id(sound, 1, ord("7"))))
-    assert found == {"lines": "line 1: its ids read otherwise than its text"}
+    assert found == {"lines": "line 1: its ids decode to another text"}
 
 
 def test_another_id_in_an_observation_is_told(sound: Trajectory) -> None:
     found = amiss(subject_of(with_id(sound, 5, ord("3"))))
-    assert found == {"observations": "after line 1: ids are not the encoding of what was shown"}
+    assert found == {"observations": "after line 1: ids do not encode the output that was shown"}
 
 
 def test_another_id_in_the_prompt_is_told(sound: Trajectory) -> None:
@@ -116,7 +116,7 @@ def test_another_id_in_the_prompt_is_told(sound: Trajectory) -> None:
 
 def test_another_prompt_than_the_tasks_is_told(sound: Trajectory) -> None:
     found = amiss(subject_of(replace(sound, prompt_text="...")))
-    assert found == {"prompt": "its text is not the one that the task makes"}
+    assert found == {"prompt": "its text is not the task's prompt"}
 
 
 def test_what_the_engine_did_not_say_is_told(sound: Trajectory) -> None:
@@ -193,7 +193,7 @@ def test_a_line_that_goes_on_after_its_newline_is_told(make_trajectory: MakeTraj
     silent = OutcomeKind.OK_SILENT
     trajectory = make_trajectory([(" a\nb\n", silent, ">>>"), (" c\n", silent, None)])
     found = amiss(subject_of(trajectory, max_lines=2))
-    assert found == {"stop tokens": "line 1 goes on after an id that ends it"}
+    assert found == {"stop tokens": "line 1 continues after an id that ends it"}
 
 
 def test_a_line_that_does_not_end_is_told_unless_it_is_the_last(

@@ -14,12 +14,12 @@ MODEL = ("--model", "tiny")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--whole",), "--whole takes a model to warm; give --model PATH"),
-        (("--from", "mine.repl"), "--from takes a model to warm; give --model PATH"),
+        (("--whole",), "--whole needs a model to fine-tune; give --model PATH"),
+        (("--from", "mine.repl"), "--from needs a model to fine-tune; give --model PATH"),
         ((*MODEL, "--from", "nothere"), "no such file or run folder: 'nothere'"),
         (
             (*MODEL, "--solved"),
-            "--solved takes trajectories; name a run or a .jsonl file with --from",
+            "--solved needs trajectories; name a run or a .jsonl file with --from",
         ),
         (
             (*MODEL, "--from", "rows.jsonl"),

@@ -335,14 +335,14 @@ def test_a_file_that_is_no_toml_is_a_config_error(
         ("num_iterations", "use grpo.passes"),
         ("steps_per_generation", "use grpo.updates_per_rollout"),
         ("deepspeed", "a process holds the whole model, or a shard of it by FSDP2"),
-        ("fsdp", "the launcher says it, by an accelerate config"),
+        ("fsdp", "the launcher sets it, in an accelerate config"),
         ("sync_ref_model", "use trl.sync_ref_model"),
         ("optim", "use trl.optim"),
         ("lr_scheduler", "use trl.lr_scheduler_type"),
         ("report_to", "a run's numbers are in metrics.jsonl"),
-        ("bf16", "`repl-rl config dtype` says which types of numbers there are"),
+        ("bf16", "`repl-rl config dtype` lists the number types"),
         ("peft_config", "use lora.rank"),
-        ("resume_from_checkpoint", "`repl-rl train --resume RUN` goes on with a run"),
+        ("resume_from_checkpoint", "`repl-rl train --resume RUN` resumes a run"),
         ("mask_truncated_completions", "use trl.mask_truncated_completions"),
     ],
 )
@@ -471,8 +471,8 @@ def test_a_run_that_goes_on_gives_up_what_was_removed_in_so_many_words() -> None
     with pytest.raises(ConfigError) as refused:
         refuse_removed(stored, ["grpo.steps=3"])
     assert str(refused.value) == (
-        "the run was made with sampling.haste = true: no settings any more; to go on without: "
-        "--set sampling.haste=false"
+        "the run was made with sampling.haste = true, which repl-rl no longer reads; to resume "
+        "without: --set sampling.haste=false"
     )
     refuse_removed(stored, ["grpo.steps=3", "sampling.haste=false"])
 

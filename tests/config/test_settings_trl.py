@@ -28,8 +28,11 @@ def test_options_of_trl_are_taken_by_their_names_there() -> None:
         ("vllm_group_port", "trl.vllm_group_port is not taken; use sampling.engine, 'vllm' in"),
         ("eval_strategy", "trl.eval_strategy is not taken; use eval.every, the steps between"),
         ("dataloader_num_workers", "trl.dataloader_num_workers is not taken; problems come in"),
-        ("reward_weights", "trl.reward_weights is not taken; there is one reward"),
-        ("sync_ref_model", "trl.sync_ref_model = true without a reference; expected grpo.kl_beta"),
+        ("reward_weights", "trl.reward_weights is not taken; a run has one reward"),
+        (
+            "sync_ref_model",
+            "trl.sync_ref_model = true needs a reference model; expected grpo.kl_beta",
+        ),
         (
             "ref_model_sync_steps",
             "trl.ref_model_sync_steps would have no effect; expected trl.sync",

@@ -98,7 +98,7 @@ def test_an_adapter_is_trained_on_with_its_own_settings_alone(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("--merge",), "--merge takes an adapter; give --set lora.rank=16"),
+        (("--merge",), "--merge needs an adapter; give --set lora.rank=16"),
         (set_words("lora.rank=4", 'lora.targets=["wq"]'), "lora.targets names 'wq', which is no"),
     ],
 )

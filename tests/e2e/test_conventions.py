@@ -141,7 +141,7 @@ def test_a_turn_with_no_end_is_refused_before_weights_are_read(
 def test_a_chat_takes_a_template(repl_rl: Command, tiny_model: Path) -> None:
     line = refused(train(repl_rl, tiny_model, "transcript=chat"))
     assert line == (
-        "repl-rl: transcript = 'chat' takes a model whose tokenizer has a chat template"
+        "repl-rl: transcript = 'chat' needs a model whose tokenizer has a chat template"
     )
 
 

@@ -54,7 +54,7 @@ def test_a_file_is_trained_on_measured_on_and_gone_on_with(
     assert resumed.code == 0, resumed.stderr
     said = " ".join((resumed.stdout + resumed.stderr).split())
     assert "the run began with data " in said
-    assert "10 of 10 rows taken, 0 refused, and goes on with " in said
+    assert "10 of 10 rows taken, 0 refused, and is resumed with " in said
 
     (tmp_path / "ten.jsonl").unlink()
     assert repl_rl("replay", "run", "--rescore").code == 0

@@ -176,7 +176,7 @@ def test_a_page_is_not_scored_by_a_model_of_another_vocabulary(
         *("--set", "sampling.device=cpu", "--set", "sampling.max_tokens=400"),
     )
     assert (code, sorted(Path().iterdir())) == (2, [run.relative_to(Path.cwd())])
-    assert errors.startswith(f"repl-rl: {str(tiny_model)!r} reads other texts from these tokens")
+    assert errors.startswith(f"repl-rl: {str(tiny_model)!r} decodes these tokens to other texts")
 
 
 def test_an_attach_without_a_line_or_a_run_is_refused(call: Call, run: Path) -> None:

@@ -37,7 +37,7 @@ def test_a_page_is_of_those_that_were_made_as_the_first_was(
     append(run / "trajectories" / "step-000000.jsonl", made[1], origin=other)
     code, shown, errors = call("replay", "run/trajectories/step-000000.jsonl", "--html", "a.html")
     assert (code, shown.splitlines()[-1]) == (0, "2 trajectories: a.html")
-    assert "left out, as they were made in another way than 'step-000000:1': 3;" in errors
+    assert "left out: 3 that were made otherwise than 'step-000000:1';" in errors
 
 
 def test_the_help_says_in_which_files_is_looked(call: Call) -> None:

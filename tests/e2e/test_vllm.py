@@ -76,7 +76,7 @@ def test_an_adapter_goes_to_a_server_by_itself_after_each_update(
         model = ("--engine", "vllm-server", "--model", str(tiny_model), "--output", "run")
         ended = repl_rl("train", *model, *settings, cold=True)  # vLLM comes before torch
         assert ended.code == 0, ended.stderr
-        assert f"engine: vllm-server: {url}; the adapter goes to them alone, " in ended.stdout
+        assert f"engine: vllm-server: {url}; the servers get the adapter alone, " in ended.stdout
         assert list(tmp_path.glob("weights/*")) == []
         assert_follows(tmp_path / "run")
         audited = repl_rl("audit", "run", "-n", "4", cold=True)

@@ -104,7 +104,8 @@ def test_an_interrupt_leaves_no_process_and_no_weights(
     )
     assert (ended.code, ended.left_behind) == (130, [])
     assert ended.stderr.endswith(
-        "repl-rl: interrupted; run holds no weights; a warm start is begun anew, not gone on with\n"
+        "repl-rl: interrupted; run holds no weights; a warm start cannot be resumed, so start it "
+        "again\n"
     )
     assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
     refused = repl_rl("eval", "run")

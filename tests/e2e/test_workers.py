@@ -189,5 +189,5 @@ def test_a_worker_without_a_trainer_says_so(repl_rl: Command) -> None:
     ended = repl_rl("worker")
     assert (ended.code, ended.stdout) == (USAGE_ERROR, "")
     assert ended.stderr == (
-        "repl-rl: a worker reads what `repl-rl train` writes; set workers.count there\n"
+        "repl-rl: `repl-rl train` starts its workers itself; set workers.count there\n"
     )

@@ -66,7 +66,7 @@ def test_on_a_gpu_auto_is_vllm_where_it_is_installed() -> None:
         (
             None,
             ["model=M", "sampling.temperature=0"],
-            "sampling.temperature = 0 takes the engine 'hf', not 'vllm'",
+            "sampling.temperature = 0 needs the engine 'hf', not 'vllm'",
         ),
         (
             None,
@@ -87,7 +87,7 @@ def test_auto_is_hf_for_a_reason(
 def test_under_a_launcher_auto_is_hf(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "num_processes", lambda: 2)
     assert chosen(resolve(overrides=["model=M"]))[1] == (
-        "the engine 'vllm' samples in a single process, and a launcher starts several"
+        "the engine 'vllm' needs a single process, but a launcher has started several"
     )
 
 
@@ -125,7 +125,7 @@ def test_an_engine_that_auto_came_to_is_chosen_anew_for_other_sampling() -> None
     greedy = plan.sampling_as(replace(plan.sampling, temperature=0.0))
     assert (greedy.engine.name, greedy.config.sampling.engine) == ("hf", "hf")
     named = make_plan(resolve(overrides=["model=M", "sampling.engine=vllm"]))
-    with pytest.raises(ConfigError, match="takes the engine 'hf', not 'vllm'"):
+    with pytest.raises(ConfigError, match="needs the engine 'hf', not 'vllm'"):
         named.sampling_as(replace(named.sampling, temperature=0.0))
 
 
@@ -274,7 +274,7 @@ def test_an_engine_that_goes_on_in_another_way_is_said_once(loaded: LoadedModel)
         engine._do_without_steps(RuntimeError("CUDA out of memory. Tried\nto allocate"))
         runtime.sync(0)
         runtime.sync(0)
-    expected = "no CUDA graph, each op is launched by itself (CUDA out of memory. Tried)"
+    expected = "no CUDA graph, so each op is launched by itself (CUDA out of memory. Tried)"
     assert said == [f"engine: from here on {expected}"]
 
 

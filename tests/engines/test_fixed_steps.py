@@ -324,7 +324,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Card:
     return card
 
 
-BY_OP = "no CUDA graph, each op is launched by itself"
+BY_OP = "no CUDA graph, so each op is launched by itself"
 
 
 def test_a_lack_of_memory_leads_to_a_smaller_bucket(model: Any, card: Card) -> None:

@@ -163,7 +163,7 @@ def test_rows_of_a_micro_batch_are_those_that_were_asked_for_or_a_gpus(
     config = replace(cpu(folder), grpo=GRPOConfig(micro_batch_size=wanted))
     load_policy(make_plan(config), str(folder), say=said.append, is_training=True)
     assert loads["micro_batch_size"] == expected
-    text = "  64 trajectories a forward and backward (micro_batch_size)"
+    text = "  64 trajectories per forward and backward pass (micro_batch_size)"
     assert (text in said) is (expected == 64)
 
 
@@ -350,8 +350,8 @@ def test_of_an_update_that_may_not_fit_it_is_said_when(
     config = cpu(folder, max_in_flight=1, max_tokens=777)
     load_policy(make_plan(config), str(folder), say=said.append, is_training=True)
     assert said[2:4] == [
-        "  activations are made again in the backward (gradient_checkpointing)",
-        "  an update needs as much only of trajectories of 777 tokens",
+        "  activations are recomputed in the backward pass (gradient_checkpointing)",
+        "  an update needs this much only if trajectories have 777 tokens",
     ]
     said.clear()
     monkeypatch.setattr(loading, "free_bytes", lambda _device: 16 << 30)

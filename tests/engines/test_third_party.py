@@ -170,6 +170,6 @@ def test_where_pytest_is_missing_it_is_said_what_installs_it() -> None:
     hidden = "import sys; sys.modules['pytest'] = None; import repl_rl.testing"
     done = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True)
     assert done.stderr.splitlines()[-1] == (
-        "ModuleNotFoundError: pytest is not installed, which repl_rl.testing takes; "
-        "in a checkout of repl-rl: pip install --editable '.[testing]'"
+        "ModuleNotFoundError: pytest is not installed, but repl_rl.testing needs it; in a checkout "
+        "of repl-rl: pip install --editable '.[testing]'"
     )

@@ -84,7 +84,7 @@ def test_a_submission_that_gets_every_worker_killed_is_to_blame() -> None:
 def test_garbage_is_undecided_and_the_worker_replaced(said: str) -> None:
     garbled, served = graded(said, "2")
     assert garbled.kind is VerdictKind.UNDECIDED
-    assert (garbled.grader_error or "").startswith("worker said garbage")
+    assert (garbled.grader_error or "").startswith("the worker sent an invalid reply")
     assert served.kind is VerdictKind.PROVED
 
 

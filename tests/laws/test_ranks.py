@@ -249,7 +249,7 @@ def test_sharded_weights_are_refused_before_anything_is_started(
 
 
 def test_an_engine_that_takes_one_process_is_refused_in_several() -> None:
-    with pytest.raises(ConfigError, match="engine 'vllm' samples in a single process"):
+    with pytest.raises(ConfigError, match="engine 'vllm' needs a single process"):
         VLLM().check_ranks()
     HF().check_ranks()
     VLLMServer().check_ranks()

@@ -245,8 +245,8 @@ def test_shards_are_taken_where_the_engine_samples_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("environment", "settings", "expected"),
     [
-        (FSDP2, {"engine": HF}, "'vllm-server' in place of the engine 'hf'"),
-        (FSDP2, {"engine": VLLM}, "'vllm-server' in place of the engine 'vllm'"),
+        (FSDP2, {"engine": HF}, "the engine 'vllm-server' instead of 'hf'"),
+        (FSDP2, {"engine": VLLM}, "the engine 'vllm-server' instead of 'vllm'"),
         (FSDP2, {"device": "cpu"}, "a GPU, as accelerate shards nothing on a cpu"),
         ({"ACCELERATE_USE_FSDP": "1"}, {}, "fsdp_version: 2"),
         (FSDP2 | {"FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT"}, {}, "fsdp_state_dict_type: SHARDED"),
@@ -270,7 +270,7 @@ def test_shards_that_cannot_be_are_refused_with_what_they_take(
 ) -> None:
     with pytest.raises(ConfigError) as refused:
         checked(environment, **settings)
-    assert str(refused.value).startswith(f"FSDP shards the weights, which asks for {expected}")
+    assert str(refused.value).startswith(f"FSDP shards the weights, which needs {expected}")
     assert "; or launch without it" in str(refused.value)
 
 
@@ -293,7 +293,7 @@ def test_a_run_goes_on_with_weights_as_it_began(tmp_path: Path, is_sharding: boo
     same, other = ("shards", "whole")[:: 1 if is_sharding else -1]
     check_shards_of(tmp_path / same, is_sharding=is_sharding)
     was, wanted = ("whole", "in shards")[:: 1 if is_sharding else -1]
-    with pytest.raises(ConfigError, match=f"{other}' are {was}, and .* go on with them {wanted};"):
+    with pytest.raises(ConfigError, match=f"{other}' are {was}, but .* wants them {wanted};"):
         check_shards_of(tmp_path / other, is_sharding=is_sharding)
 
 

@@ -148,5 +148,5 @@ def test_a_conversation_has_no_place_for_a_thought(call: Call, gguf: Path) -> No
     thinks = ("sampling.max_think_tokens=16", "transcript=chat-turns")
     code, out, err = call("rollout", "--model", str(gguf), *set_words(*thinks))
     assert code == 2, out + err
-    assert "sampling.max_think_tokens takes transcript 'chat'" in err
+    assert "sampling.max_think_tokens needs transcript 'chat'" in err
     assert "not 'chat-turns'" in err

@@ -74,7 +74,7 @@ def test_a_run_samples_from_each_update_and_is_clean_when_audited(
     assert ended.code == 0, ended.stdout + ended.stderr
     assert ended.left_behind == []
     assert list(tmp_path.glob("weights/*")) == []
-    by_itself = "the adapter goes to them alone, 9." in ended.stdout
+    by_itself = "the servers get the adapter alone, 9." in ended.stdout
     assert by_itself == (rank > 0 and "vllm-server" in engine)
 
     run = tmp_path / "run"

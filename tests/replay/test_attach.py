@@ -272,7 +272,9 @@ def test_what_it_says_names_the_place_and_how_to_leave(command: Command) -> None
     command.connection()
     assert command.end(signal.SIGTERM)[0] == 0
     said = command.errors.read_text()
-    assert "Ctrl-C here interrupts the line that runs there; twice, it ends the kernel\n" in said
+    assert (
+        "Ctrl-C here interrupts the line that runs there; a second Ctrl-C ends the kernel\n" in said
+    )
     assert "Traceback" not in said
 
 

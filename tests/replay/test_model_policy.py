@@ -340,7 +340,7 @@ def test_tokens_of_another_vocabulary_are_not_scored(
     async def act(policy: ModelPolicy, live: Live) -> tuple[float, ...]:
         return policy.score(live.trajectory)
 
-    with pytest.raises(ConfigError, match="reads other texts from these tokens"):
+    with pytest.raises(ConfigError, match="decodes these tokens to other texts"):
         beside(model, scored, act)
 
 

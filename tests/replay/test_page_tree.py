@@ -88,7 +88,7 @@ def test_the_tree_is_indented_where_somebody_leaves(tree: Any) -> None:
         (0, "value of the prompt +0.250"),
         (1, "s:1 sibling 0, lines 1 to 2 advantage +0.500"),
         (1, "value after line 2 +0.500"),
-        (2, "s:1 goes on, line 3 advantage +1.000"),
+        (2, "s:1 continues, line 3 advantage +1.000"),
         (2, "ends with +1.000 \u2013 nothing submitted"),
         (2, "s:2 sibling 1, lines 3 to 4 advantage -0.500 this one"),
         (2, "ends with +0.000 \u2013 nothing submitted"),
@@ -114,11 +114,11 @@ def test_copied_lines_are_marked_in_transcript_and_ledger(tree: Any) -> None:
     marks = [mark.strip() for mark in page.locator(".gutter").all_inner_texts()]
     assert marks == ["1 =", "2 =", ".", "3 +", ".", "4 +"]
     assert page.locator("#ledger tr.copied").count() == 2
-    assert "leaves sibling 0 after line 2" in page.inner_text("#heading")
+    assert "branches from sibling 0 after line 2" in page.inner_text("#heading")
     assert "a copy, trained in the other" in page.inner_text("#legend")
     page.locator("#heading .facts a").click()
     wait_for(page, "s:1")
-    assert "leaves" not in page.inner_text("#heading")
+    assert "branches from" not in page.inner_text("#heading")
     assert "a copy" not in page.inner_text("#legend")
 
 
@@ -132,7 +132,7 @@ def test_a_page_that_lacks_whom_one_leaves_says_so(
         (
             1,
             "s:1 sibling 1, lines 3 to 4 advantage +0.000 this one "
-            "leaves sibling 0 after line 2, not in this page",
+            "branches from sibling 0 after line 2, not in this page",
         ),
         (1, "ends with +0.000 \u2013 nothing submitted"),
         (1, "s:2 sibling 2, line 1 advantage +0.000"),
@@ -158,7 +158,7 @@ def test_one_that_ended_as_it_was_left_is_not_on_the_way_to_those_that_left_it(
     assert outline(page)[1:6] == [
         (1, "s:1 sibling 0, lines 1 to 2 advantage +0.500"),
         (1, "value after line 2 +0.500"),
-        (2, "s:1 goes on, no more lines advantage -0.500"),
+        (2, "s:1 continues, no more lines advantage -0.500"),
         (2, "ends with +0.000 \u2013 nothing submitted"),
         (2, "s:2 sibling 1, lines 3 to 4 advantage +1.000 this one"),
     ]

@@ -182,5 +182,5 @@ def test_a_trajectory_without_a_token_is_refused(make_trajectory: MakeTrajectory
 def test_a_line_beyond_the_tokens_is_refused(make_trajectory: MakeTrajectory) -> None:
     trajectory = make_trajectory([(" x\n", OK, None)])
     lines = (replace(trajectory.lines[0], stop=4),)
-    with pytest.raises(ConfigError, match="lines that lie beyond its tokens or over each other"):
+    with pytest.raises(ConfigError, match="lines that overlap or lie beyond its tokens"):
         check_trajectory(replace(trajectory, lines=lines), maker="Mine")

@@ -147,7 +147,7 @@ def test_without_log_probabilities_a_trajectory_has_zeros() -> None:
     ("ids", "logprobs", "message"),
     [
         (b"", None, "a line of 0 tokens; expected 1 to 192"),
-        (b" x\n1\n", None, "goes on after a stop token"),
+        (b" x\n1\n", None, "continues after a stop token"),
         (b" x", None, "without a stop token; expected one of"),
         (b" x\n", [0.0], "3 tokens and 1 log-probabilities"),
         (b" " * 193, None, "a line of 193 tokens; expected 1 to 192"),

@@ -71,7 +71,7 @@ def test_a_sampler_that_promises_the_usual_loop_may_be_asked_for_thoughts(
 ) -> None:
     settings = ("preset=none", "transcript=chat", "sampling.max_think_tokens=4")
     config = resolve(overrides=[*settings, f"sampling.sampler={__name__}:{name}"])
-    refusal = pytest.raises(ConfigError, match=r"takes sampling.sampler = 'lines'")
+    refusal = pytest.raises(ConfigError, match=r"needs sampling.sampler = 'lines'")
     with contextlib.nullcontext() if promises else refusal:
         assert make_plan(config).samples_lines
 
@@ -117,7 +117,7 @@ REFUSED = [
         ("--set", "transcript=chatt"),
         "unknown transcript 'chatt'; did you mean 'chat'?",
     ),
-    (("--set", "transcript=chat"), "the starter writes transcripts of the kind 'python'"),
+    (("--set", "transcript=chat"), "the starter writes transcript 'python'"),
     (("--set", "reward.function=foo:bar"), "no module named 'foo' (wanted 'foo:bar')"),
     (("--set", "sampling.sampler=foo:Bar"), "no module named 'foo' (wanted 'foo:Bar')"),
     (("--engine", "vllm-server"), "the starter's heads are too small for vLLM"),
@@ -132,7 +132,7 @@ REFUSED = [
     (("--set", "grpo.credit=outcom"), "unknown credit 'outcom'; did you mean 'outcome'?"),
     (("--set", "grpo.credit=foo:Bar"), "no module named 'foo' (wanted 'foo:Bar')"),
     (("--set", "grpo.credit=own_names:Half"), "grpo.credit = 'own_names:Half' is no credit"),
-    (("--set", "sampling.temperature=0"), "sampling.temperature = 0 always takes the likeliest"),
+    (("--set", "sampling.temperature=0"), "sampling.temperature = 0 is greedy, so siblings"),
     (("--model", "nope"), "no such run or folder 'nope'"),
     (("--set", "sandbox.preload=['sympi']"), "preload 'sympi': no such module"),
 ]
@@ -204,7 +204,7 @@ def test_an_engine_that_cannot_forbid_ids_is_refused_by_name(
     monkeypatch.setattr("repl_rl.rollout.plan.chosen", lambda _: (Plain(), ""))
     make_plan(Config(model="m"))
     with pytest.raises(
-        ConfigError, match=r"'plain' can forbid 0 tokens.*asks for 1 or more; take the engine 'hf'"
+        ConfigError, match=r"'plain' can forbid 0 tokens.*asks for 1 or more; give the engine 'hf'"
     ):
         make_plan(Config(model="m", sampling=SamplingConfig(run_on="forbid")))
 
@@ -261,17 +261,26 @@ def test_a_tree_that_makes_whole_groups_is_taken() -> None:
             ["grpo.branch_probability=1.5"],
             r"grpo.branch_probability = 1.5; expected float, more than 0, at most 1",
         ),
-        (["grpo.rerolls=1"], r"grpo.credit = 'tree' takes grpo.rerolls = 0"),
+        (["grpo.rerolls=1"], r"grpo.credit = 'tree' needs grpo.rerolls = 0"),
         (
             ["trl.mask_truncated_completions=true"],
-            r"takes no trl.mask_truncated_completions, which takes the lines .* that others share",
+            r"needs trl.mask_truncated_completions unset, as it would mask lines that .* share",
         ),
-        (["trl.off_policy_mask_threshold=0.5"], r"takes no trl.off_policy_mask_threshold"),
-        (["grpo.loss_type=vespo"], r"takes no loss 'vespo', which weighs a trajectory whole"),
-        (["grpo.loss_type=grpo"], r"takes no loss 'grpo', which divides by a row's tokens"),
-        (["grpo.loss_type=sapo"], r"takes no loss 'sapo', which divides by a row's tokens"),
-        (["grpo.loss_type=bnpo"], r"takes no loss 'bnpo', which divides by a row's tokens"),
-        (["sampling.sampler=inline_calls:InlineCalls"], r"takes sampling.sampler = 'lines'"),
+        (["trl.off_policy_mask_threshold=0.5"], r"needs trl.off_policy_mask_threshold unset"),
+        (["grpo.loss_type=vespo"], r"needs another loss than 'vespo', which weighs whole trajec"),
+        (
+            ["grpo.loss_type=grpo"],
+            r"needs another loss than 'grpo', which divides by a row's tokens",
+        ),
+        (
+            ["grpo.loss_type=sapo"],
+            r"needs another loss than 'sapo', which divides by a row's tokens",
+        ),
+        (
+            ["grpo.loss_type=bnpo"],
+            r"needs another loss than 'bnpo', which divides by a row's tokens",
+        ),
+        (["sampling.sampler=inline_calls:InlineCalls"], r"needs sampling.sampler = 'lines'"),
     ],
 )
 def test_a_tree_that_cannot_be_grown_is_refused(changed: list[str], message: str) -> None:
@@ -294,7 +303,7 @@ class OfBlocks(LineSampler):
 
 def test_a_starter_of_lines_is_no_start_for_another_form() -> None:
     overrides = [f"sampling.sampler={__name__}:OfBlocks"]
-    with pytest.raises(ConfigError, match=r"the starter writes a line at a time, and .* --model"):
+    with pytest.raises(ConfigError, match=r"the starter writes a line at a time, but .* --model"):
         make_plan(resolve(overrides=overrides))
     assert make_plan(resolve(flags={"model": "m"}, overrides=overrides))
 
@@ -337,12 +346,12 @@ SERVED = ('model="PATH"', 'sampling.engine="vllm-server"', 'sampling.servers=["h
     [
         (
             ["sampling.engine=hf"],
-            r"the engine 'hf' samples where weights are, and workers hold none; take the engine "
-            r"'vllm-server', or workers.count = 0",
+            r"the engine 'hf' samples where the weights are, but workers hold none; give the "
+            r"engine 'vllm-server', or workers.count = 0",
         ),
         (
             ["grpo.credit=tree", "grpo.branching=[4,2]"],
-            r"workers.count = 2 takes no grpo.credit = 'tree', whose groups grow",
+            r"workers.count = 2 does not go with grpo.credit = 'tree', whose groups grow",
         ),
         (
             ['workers.launch=["env", "no-such-command HOST"]'],

@@ -117,5 +117,5 @@ def test_a_script_hears_what_the_interpreter_answers() -> None:
 
 
 def test_a_line_with_a_newline_inside_is_refused() -> None:
-    with pytest.raises(ConfigError, match="goes on after a newline"):
+    with pytest.raises(ConfigError, match="continues after a newline"):
         scripted(fmt_of("python"), ["x = 2\nx"])

@@ -224,7 +224,9 @@ def test_a_thought_counts_as_tokens_and_leaves_room_for_a_line() -> None:
 
 
 def test_a_thought_without_room_for_a_line_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"end a thought and ask for a line, 20 are left"):
+    with pytest.raises(
+        ConfigError, match=r"end a thought and ask for a line, but a trajectory has 20"
+    ):
         roll_out(QWEN, "a\n", max_tokens=20)
 
 
@@ -352,13 +354,13 @@ def test_a_cancelled_thought_leaves_a_trajectory_without_lines() -> None:
 @pytest.mark.parametrize("name", ["python", "chat-turns"])
 def test_only_a_chat_of_one_turn_has_a_place_for_thoughts(name: str) -> None:
     fmt = load_format(name, apply_of(SMOL) if name == "chat-turns" else None)
-    with pytest.raises(ConfigError, match=f"takes transcript 'chat'.*not '{name}'"):
+    with pytest.raises(ConfigError, match=f"needs transcript 'chat'.*not '{name}'"):
         fmt.with_thinking()
 
 
 def test_a_plan_refuses_thoughts_that_nobody_would_sample() -> None:
     overrides = ["sampling.max_think_tokens=8", "model=PATH"]
-    with pytest.raises(ConfigError, match="takes transcript 'chat'"):
+    with pytest.raises(ConfigError, match="needs transcript 'chat'"):
         make_plan(resolve(overrides=overrides))
 
     async def opened() -> None:

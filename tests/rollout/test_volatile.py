@@ -96,15 +96,15 @@ def test_everything_behind_a_line_that_names_one_may_differ() -> None:
     assert volatile_lines(["x = 1", "from time import time as t", "y = t()", "id(y)", "x"]) == [
         None,
         "names a clock: time",
-        "runs behind line 2, which names a clock: time",
+        "runs after line 2, which names a clock: time",
         "names a place in memory: id",
-        "runs behind line 2, which names a clock: time",
+        "runs after line 2, which names a clock: time",
     ]
 
 
 def test_what_the_setup_names_stands_before_all_lines() -> None:
     assert volatile_lines(["t()", "seed()"], setup=["x = 1", "from time import time as t"]) == [
-        "runs behind a setup that names a clock: time",
+        "runs after a setup that names a clock: time",
         "names a draw without a seed: seed",
     ]
 

@@ -59,9 +59,8 @@ def test_it_goes_on_from_the_newest_whole_checkpoint(run: Path) -> None:
 
 def test_what_lies_beyond_is_cut_and_said(run: Path) -> None:
     assert cut(begun(run)) == [
-        "metrics.jsonl: 1 rows beyond step 4 are taken out",
-        "trajectories: 2 files beyond step 4 are taken out (step-000004.jsonl ... "
-        "step-000005.jsonl)",
+        "metrics.jsonl: removed 1 rows beyond step 4",
+        "trajectories: removed 2 files beyond step 4 (step-000004.jsonl ... step-000005.jsonl)",
     ]
     assert steps(run) == [0, 1, 2, 2, 3, 4, 4]
     assert names(run) == [
@@ -83,7 +82,7 @@ def test_a_measurement_that_did_not_end_is_made_again(run: Path) -> None:
 def test_a_row_that_was_cut_off_is_taken_out_and_said(run: Path) -> None:
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step": 6, "lo')
-    assert cut(begun(run))[0] == "metrics.jsonl: a row that was cut off is taken out"
+    assert cut(begun(run))[0] == "metrics.jsonl: removed a row that was cut off"
     assert steps(run)[-1] == 4
 
 
@@ -199,7 +198,7 @@ def test_it_may_be_given_more_steps(run: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"seed": 1}, r"^seed = 1 here, 0 in '.*run'; a run goes on as it began, so only grpo\."),
+        ({"seed": 1}, r"^seed = 1 here, 0 in '.*run'; a resumed run keeps its settings; only "),
         ({"overrides": ("grpo.learning_rate=1",)}, r"^grpo\.learning_rate = 1\.0 here, "),
         ({"overrides": ("reward.line.timeout=-0.05",)}, r"^reward\.line\.timeout = -0\.05 here, "),
         ({"overrides": ("grpo.steps=3",)}, r"is at step 4; expected grpo\.steps of at least"),
@@ -217,7 +216,7 @@ def test_a_schedule_over_all_steps_would_be_another_in_a_longer_run(run: Path) -
     (run / "config.toml").write_text(to_toml(resolve(overrides=settings)))
     assert plan_to_resume(run, options())[1].config.trl == {"lr_scheduler_type": "cosine"}
     with pytest.raises(
-        ConfigError, match=r"trl\.lr_scheduler_type = 'cosine' spreads over all ste"
+        ConfigError, match=r"trl\.lr_scheduler_type = 'cosine' depends on the number of ste"
     ):
         plan_to_resume(run, options(overrides=("grpo.steps=9",)))
 

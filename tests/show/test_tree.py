@@ -58,7 +58,7 @@ def test_what_was_not_scored_has_no_value(leaves: list[Scored]) -> None:
 
 def test_copied_lines_are_marked(leaves: list[Scored]) -> None:
     rows = printed(lambda screen: screen.sample("s:2", leaves[1])).splitlines()
-    assert rows[0].startswith("s:2, leaves sibling 0 after line 2: reward +0.00, nothing")
+    assert rows[0].startswith("s:2, branches from sibling 0 after line 2: reward +0.00, nothing")
     marks = [(row[3:66].strip(), row[66:67]) for row in rows[1:-1]]
     assert marks == [
         ("x = 1", "="),
@@ -102,7 +102,7 @@ def test_siblings_that_begin_behind_a_solution_name_no_sibling(leaves: list[Scor
     behind = Branch(sibling_index=None, num_lines=2, seed=5)
     group = [replace(one, trajectory=replace(one.trajectory, branch=behind)) for one in leaves[:2]]
     rows = printed(lambda screen: screen.sample("s:2", group[1])).splitlines()
-    assert rows[0].startswith("s:2, begins behind line 2 of a solution: reward +0.00, nothing")
+    assert rows[0].startswith("s:2, begins after line 2 of a solution: reward +0.00, nothing")
     assert printed(lambda screen: screen.table(tree_table(group, shown=1))).splitlines()[1:] == [
         "0  submit_final_answer(_)      3  +1.000     +1.000",
         "1* x + 2                     3-4  +0.000     -1.000",

@@ -57,7 +57,7 @@ outcome: 0.75
 """
 NOT_FOUND = (
     "not installed and not in the current folder; go to the folder of own.py, or add "
-    "--config FILE with a file beside it (a run's folder, with its config.toml, brings no code)"
+    "--config with a file of that folder (a run's folder brings no code)"
 )
 
 

@@ -58,7 +58,7 @@ def test_the_command_shows_the_problems_of_an_own_task(here: Path) -> None:
         check=True,
     )
     assert done.stdout.startswith(
-        "one  What is 1 + 1?\n\nwhat a policy sees of one:\n\n    Python 3."
+        "one  What is 1 + 1?\n\nthe prompt of one, as a policy sees it:\n\n    Python 3."
     )
     assert "\n    >>> # What is 1 + 1?\n    >>>\n" in done.stdout
 

@@ -106,12 +106,13 @@ def check(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
 def test_a_task_that_can_be_trained_on_passes(check: Call) -> None:
     code, out, _ = check("Good")
     assert code == 0
-    assert out.startswith("train-0  1 + 1?\n\nwhat a policy sees of train-0:\n\n    Python 3.")
+    assert out.startswith(
+        "train-0  1 + 1?\n\nthe prompt of train-0, as a policy sees it:\n\n    Python 3."
+    )
     assert out.endswith(
-        "    >>> # Answer with a number.\n    >>> # 1 + 1?\n    >>>\n\n"
-        "ok  problems    in both splits; those above are to train on\n"
-        "ok  grader      0 right, True wrong, 'words' wrong, [1, 2] wrong, ( wrong\n"
-        "ok  starter     no demonstrate(): training takes --model PATH\n"
+        "    >>> # Answer with a number.\n    >>> # 1 + 1?\n    >>>\n\nok  problems    in both "
+        "splits; those above are for training\nok  grader      0 right, True wrong, 'words' wrong, "
+        "[1, 2] wrong, ( wrong\nok  starter     no demonstrate(), so training needs --model PATH\n"
     )
 
 

@@ -50,7 +50,7 @@ def test_the_usual_names_are_taken() -> None:
 def test_a_repository_is_made_private_before_a_run(hub: PushHub) -> None:
     said: list[str] = []
     publish.check_push("us/it", say=said.append)
-    assert said == ["asking the hub for leave to push to us/it"]
+    assert said == ["asking the hub for permission to push to us/it"]
     (made,) = hub.made
     assert made == {"name": "it", "organization": "us", "visibility": "private"}
     assert hub.asked == ["/api/whoami-v2", "/api/repos/create"]
@@ -91,7 +91,7 @@ def test_no_way_out_is_one_line_before_torch_is_loaded(
     monkeypatch.setattr("repl_rl.commands.options.before_libraries", None)
     code, _, err = call("train", "--output", "run", "--set", "report.hub=me/it")
     asking, refusal = err.splitlines()
-    assert (code, asking) == (2, "repl-rl: asking the hub for leave to push to me/it")
+    assert (code, asking) == (2, "repl-rl: asking the hub for permission to push to me/it")
     assert refusal.startswith("repl-rl: cannot push to 'me/it': the hub did not agree (")
     assert "`hf auth login`, or leave report.hub empty, and push with `repl-rl push`" in refusal
     assert list(tmp_path.iterdir()) == []
@@ -124,7 +124,7 @@ def test_what_others_need_goes_in_one_commit(hub: PushHub, call: Call, tmp_path:
     code, out, err = call("push", "run", "me/it")
     assert (code, out) == (0, f"on the hub: {hub.address}/me/it\n"), err
     assert [row.partition(" of ")[0] for row in err.splitlines()] == [
-        "repl-rl: asking the hub for leave to push to me/it",
+        "repl-rl: asking the hub for permission to push to me/it",
         "repl-rl: pushing 0.0 MB",
     ]
     assert set(hub.files) == {

@@ -326,7 +326,7 @@ def test_a_measurement_begins_at_its_prompts() -> None:
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        (["grpo.credit=tree", "grpo.branching=[2, 4]"], "no grpo.credit = 'tree'"),
+        (["grpo.credit=tree", "grpo.branching=[2, 4]"], "another grpo.credit than 'tree'"),
         (["sampling.max_think_tokens=8", "transcript=chat"], "sampling.max_think_tokens = 0"),
     ],
 )
@@ -334,7 +334,7 @@ def test_settings_under_which_no_group_could_begin_behind_a_line_are_refused(
     overrides: Sequence[str], expected: str
 ) -> None:
     config = resolve(flags={"model": "m"}, overrides=["grpo.prefix_share=0.5", *overrides])
-    with pytest.raises(ConfigError, match=f"grpo.prefix_share = 0.5 takes {expected}"):
+    with pytest.raises(ConfigError, match=f"grpo.prefix_share = 0.5 needs {expected}"):
         make_plan(config, to_train=True)
     assert make_plan(config)
 
@@ -345,6 +345,6 @@ def test_a_task_without_scripts_whose_problems_do_not_come_back_is_refused(
     monkeypatch.chdir(Path(__file__).parents[2] / "examples")
     overrides = ["grpo.prefix_share=0.5", "task.name=multiplication:Multiplication"]
     config = resolve(flags={"model": "m"}, overrides=overrides)
-    expected = r"takes a task with demonstrate\(\), or rows that come back, which 'multipl"
+    expected = r"needs a task of rows or with demonstrate\(\), which 'multipl"
     with pytest.raises(ConfigError, match=expected):
         make_plan(config, to_train=True)

@@ -87,7 +87,7 @@ def test_no_held_out_problem_is_needed_where_none_is_asked_for() -> None:
 
 def test_a_merge_without_an_adapter_is_refused_before_anything_begins(tmp_path: Path) -> None:
     plan = make_plan(Config(model="none"), to_train=True)
-    with pytest.raises(ConfigError, match="takes an adapter"):
+    with pytest.raises(ConfigError, match="needs an adapter"):
         train_plan(plan, tmp_path / "run", SILENT, merge=True)
     assert not (tmp_path / "run").exists()
 

@@ -419,7 +419,7 @@ def test_a_run_of_grpo_does_not_go_on_in_a_warm_start(tmp_path: Path) -> None:
     RunFolder(path)
     write_record(path, WarmRecord(transcripts=1, steps=1, learning_rate=0.1))
     for _ in range(2):
-        with pytest.raises(ConfigError, match="is a warm start, which is not gone on with"):
+        with pytest.raises(ConfigError, match="is a warm start, which cannot be resumed"):
             begun(path)
         (path / "warmstart.json").write_bytes(b'{"\xff')  # a disk that loses what it had
     with pytest.raises(ConfigError, match="no run to resume in"):

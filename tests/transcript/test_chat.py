@@ -154,13 +154,13 @@ def test_an_output_closes_no_turn_and_opens_no_thought() -> None:
 
 
 def test_a_template_that_eats_prefixes_is_refused() -> None:
-    with pytest.raises(ValueError, match="eats prefixes") as refused:
+    with pytest.raises(ValueError, match="does not keep prefixes") as refused:
         chat_prompt(EATER)
     assert str(refused.value) == (
-        "this model's chat template eats prefixes: a conversation that waits for an answer ends in "
-        r"'<|im_end|>\n<|im_start|>assistant\n<think>\n', the same one with its answer has "
-        r"'<|im_end|>\n<|im_start|>assistant\n' before it; give the model a template that "
-        "keeps them, or take transcript 'python'"
+        r"this model's chat template does not keep prefixes: a conversation that waits for an "
+        r"answer ends in '<|im_end|>\n<|im_start|>assistant\n<think>\n', but with its answer it "
+        r"has '<|im_end|>\n<|im_start|>assistant\n' before it; give the model another template, or "
+        r"transcript = 'python'"
     )
 
 

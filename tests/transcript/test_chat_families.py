@@ -205,14 +205,14 @@ def test_a_conversation_has_the_tokens_of_its_whole_text_between_two_lines(name:
 def test_a_conversation_that_could_not_be_rendered_again_is_refused(name: str, fault: str) -> None:
     with pytest.raises(ConfigError) as refused:
         load_format("chat-turns", apply_of(FAMILIES[name].template))
-    assert str(refused.value) == f"this model's chat template {fault}; take transcript 'chat'"
+    assert str(refused.value) == f"this model's chat template {fault}; give transcript = 'chat'"
 
 
 def test_turns_that_are_rewritten_are_refused_by_the_name_of_what_works() -> None:
-    with pytest.raises(ConfigError, match=r"eats prefixes.*take transcript 'python'"):
+    with pytest.raises(ConfigError, match=r"does not keep prefixes.*transcript = 'python'"):
         load_format("chat-turns", apply_of(EATER))
     always = QWEN.replace("enable_thinking is defined and enable_thinking is false", "true")
-    with pytest.raises(ConfigError, match=r"eats prefixes.*take transcript 'chat'"):
+    with pytest.raises(ConfigError, match=r"does not keep prefixes.*transcript = 'chat'"):
         load_format("chat-turns", apply_of(always))
 
 

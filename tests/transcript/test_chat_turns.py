@@ -267,7 +267,7 @@ def test_a_line_by_hand_is_a_message_of_its_own() -> None:
 
 
 def test_a_template_that_rewrites_what_stands_there_is_refused() -> None:
-    with pytest.raises(ConfigError, match="eats prefixes"):
+    with pytest.raises(ConfigError, match="does not keep prefixes"):
         turns(EATER)
 
 
@@ -277,7 +277,7 @@ def test_a_template_that_writes_turns_by_their_place_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"between two turns and '<\|im_end\|>") as refused:
         turns(marked)
     assert "user\\n(2) " in str(refused.value)
-    assert str(refused.value).endswith("take transcript 'chat'")
+    assert str(refused.value).endswith("give transcript = 'chat'")
 
 
 def test_a_turn_that_the_model_does_not_end_is_refused() -> None:

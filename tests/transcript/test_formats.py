@@ -261,7 +261,7 @@ def test_a_format_of_ones_own_is_found_by_its_module(monkeypatch: pytest.MonkeyP
             "is a _ProtocolMeta; expected a TranscriptFormat",
         ),
         ("repl_rl.transcript.conventions:IPYTHN", "has no 'IPYTHN'; did you mean 'IPYTHON'?"),
-        ("chat", "transcript = 'chat' takes a model whose tokenizer has a chat template"),
+        ("chat", "transcript = 'chat' needs a model whose tokenizer has a chat template"),
     ],
 )
 def test_what_is_no_format_is_refused_in_a_sentence(name: str, message: str) -> None:

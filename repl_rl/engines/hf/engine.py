@@ -74,7 +74,7 @@ class HFEngine:
     unless they take more than the `spare_bytes` that it does without.
     Memory is taken for as many rows as there were lines at once. Rows double their columns up to
     `row_tokens`, and grow beyond it only for a request that does.
-    Raises ConfigError for a model that cannot go on from a row's keys and values.
+    Raises ConfigError for a model that cannot continue from a row's keys and values.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class HFEngine:
             steps.close()
         self._forget()
         reason = str(error).strip().partition("\n")[0] or repr(error)
-        self._why_without = f"no CUDA graph, each op is launched by itself ({reason})"
+        self._why_without = f"no CUDA graph, so each op is launched by itself ({reason})"
 
     def _try_steps(self, steps: Steps) -> None:
         """RuntimeError if log-probabilities differ from those of one forward over everything."""
@@ -285,7 +285,7 @@ class HFEngine:
 
     def _refusal(self, reason: str) -> ConfigError:
         return ConfigError(
-            f"the engine 'hf' cannot go on from cached keys and values with a "
+            f"the engine 'hf' cannot continue from cached keys and values with a "
             f"{self._model.config.model_type} model ({reason}); give a model of full or sliding "
             f"attention that takes a mask, with attn_implementation 'sdpa' or 'eager'"
         )

@@ -60,10 +60,10 @@ class Adapters:
             size = await asyncio.to_thread(_write, weights, folder)
             self._why_whole = await self._load(folder, version)
         if self._why_whole is not None:
-            self.about = f"all weights go to them, the adapter added: {self._why_whole}"
+            self.about = f"the servers get all weights, with the adapter added: {self._why_whole}"
             return None
         self._sent.append(folder)
-        self.about = f"the adapter goes to them alone, {size / 2**20:,.1f} MiB a version"
+        self.about = f"the servers get the adapter alone, {size / 2**20:,.1f} MiB a version"
         await self._retire()
         return folder
 

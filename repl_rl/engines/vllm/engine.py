@@ -288,7 +288,7 @@ class VLLM(EngineKind):
     def check(self, config: Config) -> None:
         check_model(self, config)
         if config.sampling.temperature == 0:
-            raise ConfigError("sampling.temperature = 0 takes the engine 'hf', not 'vllm'")
+            raise ConfigError("sampling.temperature = 0 needs the engine 'hf', not 'vllm'")
         prepare()
 
     def prepare(self) -> None:
@@ -312,7 +312,7 @@ def check_model(kind: EngineKind, config: Config) -> None:
     if config.model is None and config.preset == "starter":
         raise ConfigError(
             f"the starter's heads are too small for vLLM; give --model PATH, or use the engine "
-            f"'hf' in place of {kind.name!r}"
+            f"'hf' instead of {kind.name!r}"
         )
 
 

@@ -27,7 +27,7 @@ START = (
 )
 
 START_FOR_ADAPTERS = (
-    "to have the adapter alone, start it anew with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and "
+    "to get the adapter alone, restart it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and "
     "--enable-lora --max-loras 3 --max-lora-rank RANK"
 )
 
@@ -111,11 +111,11 @@ class Replica:
             await self._check_control()
             await self._check_sampling(vocabulary)
         except Unavailable as error:
-            raise ConfigError(
-                f"no vLLM server to sample from at {self.url}: {error}; {START}"
-            ) from None
+            raise ConfigError(f"no vLLM server answers at {self.url}: {error}; {START}") from None
         except RefusedRequest as error:
-            raise ConfigError(f"the server at {self.url} refuses: {error}; {START}") from None
+            raise ConfigError(
+                f"the server at {self.url} refuses a request: {error}; {START}"
+            ) from None
 
     async def _check_context(self, row_tokens: int) -> None:
         models = await self._ask("GET", "/v1/models")
@@ -125,8 +125,8 @@ class Replica:
             raise Unavailable("what answers is no vLLM server") from None
         if context < row_tokens:
             raise ConfigError(
-                f"the server at {self.url} holds {context} tokens, a trajectory with its prompt "
-                f"may have {row_tokens}; start it with --max-model-len {row_tokens}"
+                f"the server at {self.url} holds {context} tokens, but a trajectory with its "
+                f"prompt may have {row_tokens}; start it with --max-model-len {row_tokens}"
             )
 
     async def _check_control(self) -> None:
@@ -206,7 +206,7 @@ class Replica:
         finally:
             self.num_sampling[adapter] -= 1
         if self._num_failures != num_failures:
-            raise Unavailable("its weights were changed, and not all of them")
+            raise Unavailable("only some of its weights were changed")
         self.num_lines += 1
         return sampled, self.version if adapter is None else version
 
@@ -232,7 +232,7 @@ class Replica:
         wanted_at = time.monotonic()
         async with self._confirming:
             if self._asked_at < wanted_at:
-                self._asked_at, self._fault = time.monotonic(), "it was asked in vain"
+                self._asked_at, self._fault = time.monotonic(), "it did not answer"
                 self._fault = await self._fault_of_weights()
             if self._fault is not None:
                 raise Unavailable(self._fault)
@@ -253,7 +253,7 @@ class Replica:
         label = _value(await self._ask("GET", "/weight_info"), "weight_version")
         if label != self._label:
             raise RefusedRequest(
-                f"it has the weights {_word(label)}, not {self._label!r}: it was started anew, or "
+                f"it has the weights {_word(label)}, not {self._label!r}: it was restarted, or "
                 f"serves another run"
             )
 
@@ -449,7 +449,7 @@ async def persist(attempt: Callable[[], Awaitable[T]]) -> T:
         return await attempt()
     except Unavailable as error:
         raise EngineError(
-            f"{error}; see its log, start it again if it is gone, and begin the run again"
+            f"{error}; see its log, restart it if it is gone, then start the run again"
         ) from None
 
 

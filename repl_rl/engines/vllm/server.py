@@ -315,7 +315,7 @@ class VLLMServer(EngineKind):
         check_settings(config.sampling.servers, temperature=config.sampling.temperature)
         if config.sampling.weights == "nccl" and importlib.util.find_spec("vllm") is None:
             raise ConfigError(
-                "sampling.weights = 'nccl' takes vLLM in the trainer's environment, too, and it is "
+                "sampling.weights = 'nccl' needs vLLM in the trainer's environment, too, but it is "
                 "not installed: run `make vllm` in the checkout of repl-rl, or give 'file'"
             )
 

@@ -64,7 +64,9 @@ class Transfer:
     async def send(self, weights: Weights) -> None:
         """Have the server load them. It must be paused. Raises EngineError."""
         if self._error is not None:
-            raise EngineError(f"{self.url} is out of reach through memory; begin the run again")
+            raise EngineError(
+                f"{self.url} cannot be reached through memory any more; start the run again"
+            )
         # vLLM walks them twice: for names and shapes, then for the numbers.
         self.weights = weights if isinstance(weights, AdaptedWeights) else list(weights)
         loop, over = asyncio.get_running_loop(), asyncio.Event()

@@ -100,8 +100,8 @@ def _table(path: Path, *, delimiter: str) -> Iterator[DataRow]:
                     yield DataRow(where, dict(zip(names, cells, strict=True)))
                 elif cells:
                     raise ConfigError(
-                        f"{where}: {len(cells)} cells in a table of {len(names)} columns; a cell "
-                        f"that holds what stands between cells is put in quotes"
+                        f"{where}: {len(cells)} cells in a table of {len(names)} columns; put a "
+                        f"cell in quotes if it holds the separator"
                     )
         except UnicodeDecodeError:
             raise ConfigError(f"{path.name}: not UTF-8 from line {line} on") from None
@@ -122,8 +122,8 @@ def _parquet(path: Path) -> Iterator[DataRow]:
         import pyarrow.parquet
     except ModuleNotFoundError:
         raise ConfigError(
-            f"{path.name}: reading parquet takes the package pyarrow, which is not installed; "
-            f"make it a .jsonl file, or {how_to_install('data')}"
+            f"{path.name}: reading parquet needs the package pyarrow, which is not installed; make "
+            f"it a .jsonl file, or {how_to_install('data')}"
         ) from None
     number = 0
     try:

@@ -199,7 +199,7 @@ def _outside(pairs: list[tuple[str, str]]) -> list[Gold | Refused]:
     """Read the pairs in a grader's processes."""
     if importlib.util.find_spec(_PARSER) is None:
         raise ConfigError(
-            f"reading the answer {pairs[0][0][:40]!r} takes the package pylatexenc, which is not "
+            f"reading the answer {pairs[0][0][:40]!r} needs the package pylatexenc, which is not "
             f"installed; compare texts with --set data.grader=exact, or {how_to_install('data')}"
         )
 

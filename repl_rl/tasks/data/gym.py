@@ -166,7 +166,7 @@ def library() -> Any:
         import reasoning_gym
     except ModuleNotFoundError:
         raise ConfigError(
-            f"reasoning-gym:... takes the package reasoning-gym, which is not installed; "
+            f"reasoning-gym:... needs the package reasoning-gym, which is not installed; "
             f"{how_to_install('gym')}"
         ) from None
     return reasoning_gym
@@ -371,7 +371,7 @@ def open_family(name: str, data: DataConfig) -> tuple[GymTask, str]:
     """The task of `reasoning-gym:family`. ConfigError for settings that it does not read."""
     if data != DataConfig(held_out=data.held_out):
         raise ConfigError(
-            f"{name!r} makes its own problems: of [data] it takes data.held_out alone"
+            f"{name!r} makes its own problems: of [data] it reads data.held_out alone"
         )
     return GymTask(name, data), f"{__name__}:graders.{name.removeprefix(GYM)}"
 
@@ -465,7 +465,7 @@ def _check_family(family: str) -> None:
         dataset(family, 0)
     except (AssertionError, ValueError, TypeError) as error:
         raise ConfigError(
-            f"the family {family!r} of reasoning-gym takes settings: {error}"
+            f"the family {family!r} of reasoning-gym needs settings: {error}"
         ) from None
 
 

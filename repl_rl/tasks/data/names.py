@@ -38,7 +38,7 @@ def find_file(name: str) -> Path:
     if path is None:
         raise ConfigError(
             f"no such file {name!r}; expected a file of rows ({KINDS}) in the current folder, or "
-            f"beside a file that --config names"
+            f"next to a file that --config names"
         )
     if not path.is_file():
         raise ConfigError(f"{name!r} is no file; expected a file of rows: {KINDS}")

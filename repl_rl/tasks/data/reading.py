@@ -204,8 +204,8 @@ def _label(value: object) -> str:
 def _of_split(items: Sequence[_Item], split: str, columns: Columns, source: Source) -> list[_Item]:
     if "split" not in columns.taken:
         raise ConfigError(
-            f"data.split = {split!r}: {source.name} has no column 'split'; leave it away, and "
-            f"data.held_out holds a share out"
+            f"data.split = {split!r}: {source.name} has no column 'split'; leave it out, and "
+            f"data.held_out holds out a share"
         )
     selected = [item for item in items if item.split == split]
     if not selected:
@@ -227,7 +227,7 @@ def _distinct(items: Sequence[_Item]) -> tuple[list[_Item], list[tuple[_Item, st
             raise ConfigError(f"{item.where}: id {item.id!r} is that of {other.where}, too")
         first = texts.setdefault(item.statement, item)
         if item.answer != first.answer:
-            otherwise.append((item, f"{first.where} answers the same text otherwise"))
+            otherwise.append((item, f"{first.where} gives another answer to the same text"))
     return list(texts.values()), otherwise
 
 

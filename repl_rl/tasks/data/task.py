@@ -31,14 +31,14 @@ def _hub_source(name: str, config: str | None) -> Source:
         import datasets
     except ModuleNotFoundError:
         raise ConfigError(
-            f"{name!r}: reading the hub takes the package datasets, which is not installed; "
+            f"{name!r}: reading the hub needs the package datasets, which is not installed; "
             f"{how_to_install('data')}"
         ) from None
     try:
         splits = datasets.load_dataset(repository, config, revision=revision)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise ConfigError(
-            f"{name!r} cannot be loaded: {_first_line(error)}; it takes the hub, or a copy that "
+            f"{name!r} cannot be loaded: {_first_line(error)}; it needs the hub, or a copy that "
             f"was loaded here before (--set data.config=NAME chooses a configuration)"
         ) from None
     return Source(name=name, location=name, rows=_rows(repository, splits), has_splits=True)

@@ -219,8 +219,8 @@ class ReplayRequest:
         alike = [stored for stored in matches if stored.origin == matches[0].origin]
         if (num_others := len(matches) - len(alike)) > 0:
             self.say(
-                f"left out, as they were made in another way than {matches[0].id!r}: "
-                f"{num_others:,}; --id names one of them"
+                f"left out: {num_others:,} that were made otherwise than {matches[0].id!r}; --id "
+                f"names one of them"
             )
         return alike
 
@@ -374,7 +374,7 @@ def _notes(
     request: ReplayRequest, scene: Scene, *, num_selected: int, num_matches: int
 ) -> Iterator[str]:
     if num_selected < num_matches:
-        yield f"{num_selected:,} of {num_matches:,} are here; -n takes more"
+        yield f"{num_selected:,} of {num_matches:,} are here; a larger -n takes more"
     if request.model is not None:
         yield f"the trainer's log-probabilities are those of {request.model}"
     if scene.versions:

@@ -118,7 +118,7 @@ class ModelPolicy:
         is_known = all(0 <= token < num_known for token in ids)
         if not (is_known and is_same_vocabulary(trajectory, self._loaded.codec)):
             raise ConfigError(
-                f"{self._loaded.source!r} reads other texts from these tokens; give the model that "
+                f"{self._loaded.source!r} decodes these tokens to other texts; give the model that "
                 f"sampled them, or one with its tokenizer"
             )
         if len(ids) > self._loaded.context_tokens:
@@ -157,7 +157,7 @@ class ModelPolicy:
         if built.num_completion >= limit:
             raise ConfigError(
                 f"the lines so far have {built.num_completion} tokens, and sampling.max_tokens = "
-                f"{limit} leaves none to go on with; go back a few lines, or give more"
+                f"{limit} leaves none to continue with; go back a few lines, or raise it"
             )
         if len(built.ids) >= self._context_tokens:
             raise ConfigError(

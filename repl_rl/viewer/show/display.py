@@ -299,8 +299,8 @@ def _lineage(trajectory: Trajectory) -> str:
     if branch is None:
         return ""
     if branch.sibling_index is None:
-        return f", begins behind line {branch.num_lines} of a solution"
-    return f", leaves sibling {branch.sibling_index} after line {branch.num_lines}"
+        return f", begins after line {branch.num_lines} of a solution"
+    return f", branches from sibling {branch.sibling_index} after line {branch.num_lines}"
 
 
 def _value(item: _TableRow, row: Mapping[str, float]) -> float | None:

@@ -68,7 +68,7 @@ def _line_pieces(line: Line) -> Iterator[tuple[str, str]]:
 
 
 def legend_of_tokens() -> Text:
-    return Text("tokens: + sampled, . injected, | between two; the number is the first's position")
+    return Text("tokens: + sampled, . injected, | between two; a row starts with its position")
 
 
 def token_rows(trajectory: Trajectory, texts: Sequence[str], *, width: int) -> Iterator[Text]:

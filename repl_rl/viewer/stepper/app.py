@@ -248,7 +248,7 @@ class Stepper(App[None]):
         def let(walk: Walk) -> Command:
             return walk.let(self._policy, on_line=self._paint)
 
-        self._do("the policy goes on", let, can_stop=True)
+        self._do("the policy continues", let, can_stop=True)
 
     # Keys that ask
 

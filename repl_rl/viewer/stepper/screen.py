@@ -72,13 +72,13 @@ KEYS = (
     KeyRow(
         {"d": "run('difference')"},
         "d",
-        "run to the next line that differs from its record",
+        "run to the next line that differs from the record",
         "diff",
     ),
-    KeyRow({"i": "edit"}, "i", "write a line in place of the next, and go on by hand", "edit"),
-    KeyRow({"m": "let"}, "m", "let the policy go on from here", "model"),
-    KeyRow({"c": "continuations"}, "c", "what the line was worth, by continuations of the policy"),
-    KeyRow({"w": "save"}, "w", "save what ran here as a trajectory of its own", "save"),
+    KeyRow({"i": "edit"}, "i", "write the next line yourself, and continue by hand", "edit"),
+    KeyRow({"m": "let"}, "m", "let the policy continue from here", "model"),
+    KeyRow({"c": "continuations"}, "c", "measure what the line was worth, by continuations"),
+    KeyRow({"w": "save"}, "w", "save what ran here as a new trajectory", "save"),
     KeyRow({"v": "variables"}, "v", "variables of the kernel", "vars"),
     KeyRow({"t": "tokens"}, "t", "tokens of the line at hand and of its output", "tokens"),
     KeyRow({"s": "details"}, "s", "statement, verdict, submission, reward in full", "about"),
@@ -88,7 +88,7 @@ KEYS = (
         "[  ]",
         "previous trajectory; next",
     ),
-    KeyRow({"escape": "leave"}, "Esc", "call off what runs; leave a question or a sheet"),
+    KeyRow({"escape": "leave"}, "Esc", "cancel what runs; close a question or a sheet"),
     KeyRow({"question_mark": "keys"}, "?", "this help", "help"),
     KeyRow({"q": "quit"}, "q  Ctrl-C", "quit", "quit"),
 )
@@ -492,7 +492,7 @@ def _details(walk: Walk, notes: Sequence[str]) -> Iterator[tuple[str, str]]:
         whom = f"sibling {left.sibling_index} ({walk.item.left or 'not in this file'})"
         if left.sibling_index is None:
             whom = "a solution of another group"
-        yield "branch", f"leaves {whom} after line {left.num_lines}"
+        yield "branch", f"branches from {whom} after line {left.num_lines}"
     yield "ended", f"{trajectory.stop_reason}, policy version {trajectory.policy_version}"
     if walk.worth is not None and walk.worth.scored is not None:
         branch = walk.worth.scored

@@ -102,12 +102,12 @@ def worth_words(worth: Worth, *, is_end: bool) -> str:
     >>> line = Line(index=2, source=" x = 2\\n", start=0, stop=7, outcome=outcome)
     >>> before = Value(mean=0.25, error=0.25, count=4)
     >>> print(worth_words(Worth(line=line, before=before, after=None), is_end=False))
-    nobody can say what line 3 was worth: before it +0.250 (4 continuations), after it unknown \
-(its state cannot be had again)
+    the worth of line 3 is unknown: before it +0.250 (4 continuations), after it unknown \
+(its state cannot be restored)
     """
     name, gain = f"line {worth.line.index + 1}", worth.gain
     head = (
-        f"nobody can say what {name} was worth"
+        f"the worth of {name} is unknown"
         if gain is None
         else f"{name} was worth {number(gain.mean)}{_error(gain)}"
     )
@@ -121,13 +121,13 @@ def _error(gain: Value) -> str:
 
 def _value(value: Value | None, *, is_end: bool = False) -> str:
     if value is None:
-        return f"unknown ({'it was not scored' if is_end else 'its state cannot be had again'})"
+        return f"unknown ({'it was not scored' if is_end else 'its state cannot be restored'})"
     plural = "" if value.count == 1 else "s"
     how = "where it ended" if is_end else f"{value.count} continuation{plural}"
     return f"{number(value.mean)} ({how})"
 
 
-NO_POLICY = "no policy is here: start with --model PATH"
+NO_POLICY = "no policy is loaded: start with --model PATH"
 
 # L lines
 
@@ -216,14 +216,14 @@ class Walk:
         """Explain why no recorded line follows."""
         last = self.at_hand
         if self.live.session.submission is not None:
-            return "an answer is submitted: nothing follows"
+            return "an answer was submitted, so nothing follows"
         if last is not None and self.live.is_over:
             return f"the kernel is gone ({last.outcome.kind}); b goes back to a fresh one"
         if self.live.is_branch:
-            return "a branch: i goes on by hand, m lets the policy go on, b goes back"
+            return "a branch: i continues by hand, m with the policy, b goes back"
         if self.live.at < len(self.recorded):
             return "the next line was cut while it was sampled, and never ran"
-        return "that was the last line; i goes on by hand"
+        return "that was the last line; i continues by hand"
 
     async def step(self) -> str | None:
         """Run the next line."""
@@ -392,7 +392,7 @@ def _at_home(path: Path) -> Path:
     try:
         return path.expanduser()
     except RuntimeError:
-        raise ConfigError(f"no home folder for {str(path)!r}; give the whole path") from None
+        raise ConfigError(f"no home folder for {str(path)!r}; give the full path") from None
 
 
 def _write(path: Path, scored: Scored, origin: Origin) -> None:

@@ -193,7 +193,9 @@ class _ForkServer:
                 if signals in ready or self._children.has_orphans:
                     for pid in self._children.reap():
                         # The trainer ignores this for a kernel that was ready.
-                        _report(self.control, name=self._names.pop(pid), error="it died at birth")
+                        _report(
+                            self.control, name=self._names.pop(pid), error="it died at its start"
+                        )
                 if self.control.fileno() in ready:
                     packet = self.control.recv(MAX_PACKET_BYTES)
                     if not packet:

@@ -107,7 +107,7 @@ class ForkServerClient:
                 asyncio.get_running_loop().add_reader(self._socket(), self._receive)
                 self.walls = Walls(level=level, shortfall=shortfall)
                 return self.walls
-            shortfall = f"namespaces are not to be had ({missing})"
+            shortfall = f"namespaces are not available ({missing})"
         raise SettingError(f"kernels cannot be sealed: {shortfall}; {ESCAPE}")
 
     async def _try(
@@ -170,7 +170,7 @@ class ForkServerClient:
             async with asyncio.timeout(START_TIMEOUT_S):
                 answer = await loop.sock_recv(control, MAX_PACKET_BYTES)
         except TimeoutError:
-            return {"error": f"nothing heard of it within {START_TIMEOUT_S} s"}
+            return {"error": f"no reply from it within {START_TIMEOUT_S} s"}
         except OSError:
             return {}
         return dict(json.loads(answer)) if answer else {}

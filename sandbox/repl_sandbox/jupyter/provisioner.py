@@ -163,6 +163,6 @@ def _link_names(folder: Path, *, to: Path) -> None:
         folder.symlink_to(to)
     except OSError as error:
         raise SandboxError(
-            f"a restarted kernel cannot take the place of the last one: {error.strerror}; start it "
-            f"anew"
+            f"a restarted kernel cannot take the place of the last one: {error.strerror}; start a "
+            f"new one"
         ) from error

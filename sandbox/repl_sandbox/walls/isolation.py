@@ -71,6 +71,6 @@ def _levels(isolation: Isolation) -> tuple[list[Level], str]:
     if bubblewrap.find() is None:
         shortfall = "bubblewrap is not installed (`apt install bubblewrap`)"
         if isolation is Isolation.STRICT:
-            raise SettingError(f'isolation = "strict" takes namespaces, but {shortfall}')
+            raise SettingError(f'isolation = "strict" needs namespaces, but {shortfall}')
         return [Level.BASIC], shortfall
     return ([Level.STRICT] if isolation is Isolation.STRICT else [Level.STRICT, Level.BASIC]), ""

@@ -62,8 +62,8 @@ def readable_paths(preload: Sequence[str], needs: Sequence[str] = ()) -> tuple[P
     missing = [name for name in needs if find(name, search) is None]
     if missing:
         raise SandboxError(
-            f"kernels need {', '.join(missing)}, and no folder of sys.path says that it has it; "
-            f"install it for {sys.executable}"
+            f"kernels need {', '.join(missing)}, which no folder of sys.path holds; install it for "
+            f"{sys.executable}"
         )
     ours = _interpreter()
     # In a virtual environment `platstdlib` has a path in the environment, which does not exist.

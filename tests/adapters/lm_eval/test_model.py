@@ -169,7 +169,7 @@ def test_what_a_repl_cannot_say_is_refused(tiny_model: Path) -> None:
     request = Instance("loglikelihood", {}, ("1 + 1 =", " 2"), 0)
     for method in (model.loglikelihood, model.loglikelihood_rolling):
         with pytest.raises(
-            ConfigError, match=r"no likelihood of texts; expected tasks with output"
+            ConfigError, match=r"does not score the likelihood of texts; expected tasks with output"
         ):
             method([request])
     with pytest.raises(ConfigError, match=r"^--apply_chat_template: .* give transcript=chat in"):

@@ -170,11 +170,11 @@ def test_the_next_client_samples_what_is_asked_for_from_then_on() -> None:
 @pytest.mark.parametrize(
     ("ids", "logprobs", "message"),
     [
-        (b"1\n2\n", [0.0] * 4, "went on for 2 tokens behind the stop token 10; it must stop at"),
+        (b"1\n2\n", [0.0] * 4, "continued for 2 tokens behind the stop token 10; it must stop at"),
         (b"1\n", None, "it has 0 log-probabilities for 2 tokens"),
         (b"1\n", [0.0], "it has 1 log-probabilities for 2 tokens"),
-        (b"1\n", [0.0, float("nan")], "what is no line: logits are not finite"),
-        (b"1\n", [0.0, 0.5], "what is no line: its log-probabilities are none: expected neg"),
+        (b"1\n", [0.0, float("nan")], "an invalid line: logits are not finite"),
+        (b"1\n", [0.0, 0.5], "an invalid line: its log-probabilities are none: expected neg"),
         (b"x = 1", [0.0] * 5, r"5 of 9 tokens, the last of them 49; .* not at strings"),
         (b"123456789\n", [0.0] * 10, "10 of 9 tokens, the last of them 10; it must stop at"),
         (b"", [], r"sequences of \[0\] tokens; expected one"),
@@ -197,7 +197,7 @@ def test_a_service_that_fails_is_an_engine_that_fails() -> None:
     [
         ([], 4, "4 tokens to sample after 0; expected at least one of each"),
         ([1, 257], 4, "from 1 to 257, the model embeds 257; give it the tokenizer"),
-        ([1] * 1020, 5, "1020 tokens and 5 to sample, the model's context holds 1024; lower"),
+        ([1] * 1020, 5, "1020 tokens and 5 to sample, but the model's context holds 1024; lower"),
     ],
 )
 def test_a_request_that_cannot_be_served_is_never_sent(

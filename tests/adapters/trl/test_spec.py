@@ -158,7 +158,7 @@ def test_both_trainers_take_the_same_arguments_by_position(
             model, spec.reward_funcs, args, spec.train_dataset, rollout_func=spec.rollout_func
         )
         assert (trainer.args, trainer.train_dataset) == (args, spec.train_dataset)
-    with pytest.raises(rr.ConfigError, match="takes its spec's rollout_func, reward_funcs"):
+    with pytest.raises(rr.ConfigError, match="needs its spec's rollout_func, reward_funcs"):
         spec.trainer_class(model, [len], args, spec.train_dataset)
     with pytest.raises(TypeError, match="missing a required argument: 'model'"):
         spec.trainer_class(args=args)
@@ -387,5 +387,5 @@ def test_a_prompt_from_elsewhere_is_named(model: str, task: str, tmp_path: Path)
 
 def test_a_run_is_not_written_over(task: str, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("")
-    with pytest.raises(rr.ConfigError, match=r"already holds a run; give another output, also to"):
+    with pytest.raises(rr.ConfigError, match=r"already holds a run; give another output, even to"):
         ReplSpec(task, output=tmp_path)

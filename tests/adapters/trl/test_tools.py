@@ -80,7 +80,7 @@ def test_a_session_that_has_ended_takes_no_line(task: str) -> None:
     with pytest.raises(rr.ConfigError, match=r"has ended \(submitted\)"):
         session.run_line("1")
     session.get_reward()
-    with pytest.raises(rr.ConfigError, match="second time"):
+    with pytest.raises(rr.ConfigError, match="or twice"):
         session.get_reward()
     with pytest.raises(rr.ConfigError, match=r"spec\.chat_dataset"):
         session.reset(prompt="What is 1 + 1?")
@@ -121,7 +121,7 @@ def test_what_is_no_text_is_the_mistake_of_the_model(task: str) -> None:
     session = a_spec(task).environment_factory()
     session.reset(number=0)
     wrong: Any = 5
-    with pytest.raises(rr.ConfigError, match="run_line takes a text, not 5"):
+    with pytest.raises(rr.ConfigError, match="run_line needs a string, not 5"):
         session.run_line(wrong)
     assert session.run_line("1 + 1") == "2\n"
     assert session.get_reward() == pytest.approx(-0.6)

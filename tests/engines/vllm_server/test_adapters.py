@@ -77,7 +77,7 @@ def test_an_adapter_goes_alone_and_nothing_is_paused_or_reset(tmp_path: Path) ->
 
     (version, about), (server,) = use(act, weights_dir=tmp_path)
     assert version == 7
-    assert about == "the adapter goes to them alone, 0.0 MiB a version"
+    assert about == "the servers get the adapter alone, 0.0 MiB a version"
     assert server.sizes == [10]
     assert version_of(server.asked[0]) == 7
     assert not set(WHOLE) & set(server.paths)
@@ -188,9 +188,9 @@ def test_servers_of_which_one_takes_no_adapter_all_get_whole_weights(
         assert [path for path in server.paths if path in WHOLE] == [*WHOLE, *WHOLE]
         assert server.paths.count("/v1/load_lora_adapter") == 1
         assert not any("model" in body for body in server.asked)
-    expected = rf"^all weights go to them, .*: {servers[1].url} does not load it: {reason}"
+    expected = rf"^the servers get all weights, .*: {servers[1].url} does not load it: {reason}"
     assert re.search(expected, about)
-    assert "start it anew with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1" in about
+    assert "restart it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1" in about
     assert list(tmp_path.iterdir()) == []
 
 
@@ -217,7 +217,7 @@ def test_a_server_with_the_weights_of_another_run_gets_all_weights() -> None:
 
     about, (server,) = use(act)
     assert f"{server.url} does not load it: it has the weights '5d2f-40', not 'default'" in about
-    assert "start it anew with" in about
+    assert "restart it with" in about
     assert server.names == []
 
 

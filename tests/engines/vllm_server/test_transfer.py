@@ -155,7 +155,9 @@ def test_a_peer_that_is_silent_ends_the_sync_at_the_deadline_of_the_phase(
         assert not server.is_paused
         with pytest.raises(EngineError, match=r"it has the weights '.*-partial', not"):
             await line_of(engine)
-        with pytest.raises(EngineError, match="is out of reach through memory; begin the run"):
+        with pytest.raises(
+            EngineError, match="cannot be reached through memory any more; start the run"
+        ):
             await engine.sync(WEIGHTS, version=2)
         return taken
 
@@ -265,7 +267,7 @@ def test_memory_takes_a_gpu_and_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
         importlib.util, "find_spec", lambda name, *more: None if name == "vllm" else find(name)
     )
     with pytest.raises(
-        ConfigError, match=r"takes vLLM in the trainer's environment, .* `make vllm`"
+        ConfigError, match=r"needs vLLM in the trainer's environment, .* `make vllm`"
     ):
         VLLMServer().check(config)
     loaded: Any = SimpleNamespace(model=SimpleNamespace(device=CPU))

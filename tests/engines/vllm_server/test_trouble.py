@@ -284,8 +284,8 @@ def test_what_a_server_says_of_new_weights_is_no_traceback(
     ("answers", "message"),
     [
         ({"/v1/models": (200, {"data": [{"max_model_len": 399}]})}, "--max-model-len 400"),
-        ({"/v1/models": (200, "<html>")}, "no vLLM server to sample from at .* no JSON"),
-        ({"/v1/models": (404, "not found")}, "refuses: not found"),
+        ({"/v1/models": (200, "<html>")}, "no vLLM server answers at .* no JSON"),
+        ({"/v1/models": (404, "not found")}, "refuses a request: not found"),
         ({"/v1/models": (200, {"data": []})}, "what answers is no vLLM server"),
         ({"/inference/v1/generate": (404, {"detail": "Not Found"})}, "--enable-scale-out"),
         ({"/inference/v1/generate": reply([47])}, "does not have the 48 tokens of the"),
@@ -293,7 +293,7 @@ def test_what_a_server_says_of_new_weights_is_no_traceback(
         ({"/is_paused": (200, [])}, "its reply has no 'is_paused'; start it with"),
         ({"/v1/models": (200, "[" * 100_000)}, "no vLLM server .* no JSON"),
         ({"/v1/models": (200, '{"data": [{"max_model_len": Infinity}]}')}, "is no vLLM server"),
-        ({"/v1/models": (400, {"error": {"message": 5}})}, "refuses: 5 "),
+        ({"/v1/models": (400, {"error": {"message": 5}})}, "refuses a request: 5 "),
         ({"/inference/v1/generate": reply([47, 47])}, "sampled 2 tokens where one was asked for"),
     ],
 )
@@ -319,9 +319,7 @@ def test_a_server_of_another_vocabulary_is_refused(vocabulary: int) -> None:
 def test_a_server_that_is_not_there_is_said_with_how_to_start_it() -> None:
     async def act(engine: VLLMServerEngine, server: FakeServer) -> None:
         await server.stop()
-        with pytest.raises(
-            ConfigError, match=f"no vLLM server to sample from at {server.url}: Connect"
-        ):
+        with pytest.raises(ConfigError, match=f"no vLLM server answers at {server.url}: Connect"):
             await engine.open()
 
     use(act)

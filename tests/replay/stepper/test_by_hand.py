@@ -83,7 +83,7 @@ def test_going_back_before_an_edit_finds_the_recorded_lines_again(stepper: MakeS
         await seat.press("n", "i")
         await seat.write("y")
         await seat.press("escape", "n")
-        assert "a branch: i goes on by hand" in seat.text
+        assert "a branch: i continues by hand" in seat.text
         await seat.press("b", "n")
         assert seat.at_line == "2/5"
         assert "here" not in seat.rows[2]

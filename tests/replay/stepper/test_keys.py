@@ -91,7 +91,7 @@ def test_the_next_difference_is_where_kernel_and_record_part(stepper: MakeSteppe
 
 @pytest.mark.parametrize("key", ["e", "r", "d"])
 def test_with_nothing_ahead_it_is_said_why(stepper: MakeStepper, key: str) -> None:
-    assert any("an answer is submitted" in row for row in after(stepper(), "G", key))
+    assert any("an answer was submitted" in row for row in after(stepper(), "G", key))
 
 
 def test_outcomes_of_a_line_that_was_cut_are_said(stepper: MakeStepper) -> None:

@@ -95,7 +95,7 @@ async def save_one_line(seat: Seat, name: str) -> None:
 def test_the_home_of_nobody_is_an_error_and_the_branch_is_still_there(stepper: MakeStepper) -> None:
     async def act(seat: Seat) -> None:
         await save_one_line(seat, "~no-such-user/x")
-        assert "no home folder for '~no-such-user/x'; give the whole path" in seat.text
+        assert "no home folder for '~no-such-user/x'; give the full path" in seat.text
         assert seat.at_line == "2*"
 
     sit(stepper(), act)

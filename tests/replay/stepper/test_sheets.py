@@ -60,7 +60,10 @@ def test_tokens_of_a_line_by_hand_are_not_told(
 
 @pytest.mark.parametrize(
     ("is_alone", "told"),
-    [(False, "leaves sibling 0 (s:1) after line 2"), (True, "leaves sibling 0 (not in this file)")],
+    [
+        (False, "branches from sibling 0 (s:1) after line 2"),
+        (True, "branches from sibling 0 (not in this file)"),
+    ],
 )
 def test_what_is_known_of_a_trajectory_says_whom_it_leaves(
     stepper: MakeStepper, make_trajectory: MakeTrajectory, tmp_path: Path, is_alone: bool, told: str

@@ -84,8 +84,8 @@ def test_of_a_state_that_cannot_be_had_again_nothing_is_said(judged: Any) -> Non
     app = judged({0: "2222", 1: "22"}, kernels=others)
     rows = after(app, "n", "n", "c", "ctrl+u", "2", "enter")
     assert (
-        "nobody can say what line 2 was worth: before it +1.000 (2 continuations), "
-        "after it unknown (its state cannot be had again)"
+        "the worth of line 2 is unknown: before it +1.000 (2 continuations), after it "
+        "unknown (its state cannot be restored)"
     ) in said(rows)
 
 

@@ -40,7 +40,7 @@ def test_a_file_is_a_task(call: Call, tmp_path: Path) -> None:
     )
     assert "\n    >>> from sympy import *\n" in out
     assert "\n    >>> # What is " in out
-    said = "ok  problems    in both splits; those above are to train on\nok  grader      0 "
+    said = "ok  problems    in both splits; those above are for training\nok  grader      0 "
     assert said in out
 
 

@@ -347,9 +347,9 @@ def test_a_score_that_calls_its_own_answers_wrong_is_refused(
 def test_what_is_no_family_is_named() -> None:
     with pytest.raises(ConfigError, match="no family 'leg_count'; did you mean 'leg_counting'"):
         load_task("reasoning-gym:leg_count")
-    with pytest.raises(ConfigError, match="'composite' of reasoning-gym takes settings"):
+    with pytest.raises(ConfigError, match="'composite' of reasoning-gym needs settings"):
         load_task("reasoning-gym:composite")
-    with pytest.raises(ConfigError, match=r"takes data\.held_out alone"):
+    with pytest.raises(ConfigError, match=r"reads data\.held_out alone"):
         load_task("reasoning-gym:leg_counting", DataConfig(limit=5))
 
 

@@ -90,5 +90,5 @@ def test_what_cannot_be_loaded_says_what_it_takes() -> None:
 def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     task, _ = load_task("hf:owner/name")
-    with pytest.raises(ConfigError, match=r"takes the package datasets.*'\.\[data\]'"):
+    with pytest.raises(ConfigError, match=r"needs the package datasets.*'\.\[data\]'"):
         next(task.problems(Split.TRAIN, seed=0))

@@ -152,7 +152,7 @@ def test_without_the_parser_an_answer_that_takes_it_names_what_to_install(
 ) -> None:
     monkeypatch.setattr(golds, "_PARSER", "no_such_parser")
     assert read_golds([("7", "auto")]) == {("7", "auto"): Gold("integer", "7")}
-    with pytest.raises(ConfigError, match=r"takes the package pylatexenc.*'\.\[data\]'"):
+    with pytest.raises(ConfigError, match=r"needs the package pylatexenc.*'\.\[data\]'"):
         read_golds([("7", "auto"), (r"\frac12", "auto")])
 
 

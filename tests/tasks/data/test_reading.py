@@ -349,7 +349,7 @@ def test_a_text_with_another_answer_is_refused_and_named() -> None:
     found = reading([*rows_of(2), {**rows_of(1)[0], "answer": "1234", "id": "other"}])
     assert sum(map(len, found.sides.values())) == 2
     assert found.summary.endswith(
-        "; refused answers 1: a.jsonl:3 '1234' (a.jsonl:1 answers the same text otherwise)"
+        "; refused answers 1: a.jsonl:3 '1234' (a.jsonl:1 gives another answer to the same text)"
     )
     assert found.record.endswith(", 2 of 3 rows taken, 1 refused")
 

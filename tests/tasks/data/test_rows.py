@@ -103,7 +103,7 @@ def test_without_its_library_parquet_names_what_to_install(
     for name in ("pyarrow", "pyarrow.lib", "pyarrow.parquet"):
         monkeypatch.setitem(__import__("sys").modules, name, None)
     said = refusal(write(tmp_path / "a.parquet", b"PAR1"))
-    assert "takes the package pyarrow" in said
+    assert "needs the package pyarrow" in said
     assert said.endswith("in a checkout of repl-rl: pip install --editable '.[data]'")
 
 
@@ -127,8 +127,8 @@ def test_a_table_is_rows_below_their_names(tmp_path: Path) -> None:
     [
         (
             b"a,b\n1\n",
-            "a.csv:2: 1 cells in a table of 2 columns; a cell that holds what stands between cells "
-            "is put in quotes",
+            "a.csv:2: 1 cells in a table of 2 columns; put a cell in quotes if it holds the "
+            "separator",
         ),
         (b"a,b\n1,2\n1,2,3\n", "a.csv:3: 3 cells in a table of 2 columns; "),
         (b"a,a\n1,2\n", "a.csv:1: two columns are named 'a'; expected a name for each"),

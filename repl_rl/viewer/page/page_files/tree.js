@@ -38,10 +38,10 @@ function pathTo(record, members) {
 }
 
 function leavesText(branch) {
-  if (branch.sibling === null) return [`begins behind line ${branch.lines} of a solution`];
+  if (branch.sibling === null) return [`begins after line ${branch.lines} of a solution`];
   const whom = `sibling ${branch.sibling}`;
   const link = PLACES.has(branch.id) ? make("a", { href: linkTo(branch.id) }, whom) : whom;
-  return ["leaves ", link, ` after line ${branch.lines}`];
+  return ["branches from ", link, ` after line ${branch.lines}`];
 }
 
 function edgeHead(one, at, tree) {
@@ -55,7 +55,7 @@ function edgeHead(one, at, tree) {
     "p",
     { class: "edge-head" },
     make("a", { class: "names", href: linkTo(one.summary.id) }, visible(one.summary.id)),
-    make("span", {}, at ? `goes on, ${lines}` : `sibling ${one.sibling}, ${lines}`),
+    make("span", {}, at ? `continues, ${lines}` : `sibling ${one.sibling}, ${lines}`),
     make("span", {}, "advantage ", valueText(advantage)),
     isCurrent ? make("span", { class: "remark" }, "this one") : null,
     isApart ? make("span", { class: "remark" }, ...apart) : null,
