@@ -118,7 +118,7 @@ def test_copied_lines_are_marked_in_transcript_and_ledger(tree: Any) -> None:
     assert "a copy, trained in the other" in page.inner_text("#legend")
     page.locator("#heading .facts a").click()
     wait_for(page, "s:1")
-    assert "leaves" not in page.inner_text("#heading")
+    assert "branches from" not in page.inner_text("#heading")
     assert "a copy" not in page.inner_text("#legend")
 
 
@@ -158,7 +158,7 @@ def test_one_that_ended_as_it_was_left_is_not_on_the_way_to_those_that_left_it(
     assert outline(page)[1:6] == [
         (1, "s:1 sibling 0, lines 1 to 2 advantage +0.500"),
         (1, "value after line 2 +0.500"),
-        (2, "s:1 goes on, no more lines advantage -0.500"),
+        (2, "s:1 continues, no more lines advantage -0.500"),
         (2, "ends with +0.000 \u2013 nothing submitted"),
         (2, "s:2 sibling 1, lines 3 to 4 advantage +1.000 this one"),
     ]

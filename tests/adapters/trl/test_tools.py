@@ -80,7 +80,7 @@ def test_a_session_that_has_ended_takes_no_line(task: str) -> None:
     with pytest.raises(rr.ConfigError, match=r"has ended \(submitted\)"):
         session.run_line("1")
     session.get_reward()
-    with pytest.raises(rr.ConfigError, match="second time"):
+    with pytest.raises(rr.ConfigError, match="or twice"):
         session.get_reward()
     with pytest.raises(rr.ConfigError, match=r"spec\.chat_dataset"):
         session.reset(prompt="What is 1 + 1?")

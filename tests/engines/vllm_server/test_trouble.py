@@ -293,7 +293,7 @@ def test_what_a_server_says_of_new_weights_is_no_traceback(
         ({"/is_paused": (200, [])}, "its reply has no 'is_paused'; start it with"),
         ({"/v1/models": (200, "[" * 100_000)}, "no vLLM server .* no JSON"),
         ({"/v1/models": (200, '{"data": [{"max_model_len": Infinity}]}')}, "is no vLLM server"),
-        ({"/v1/models": (400, {"error": {"message": 5}})}, "refuses: 5 "),
+        ({"/v1/models": (400, {"error": {"message": 5}})}, "refuses a request: 5 "),
         ({"/inference/v1/generate": reply([47, 47])}, "sampled 2 tokens where one was asked for"),
     ],
 )
