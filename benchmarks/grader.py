@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from grader_pairs import Pair, pairs, problem
 
@@ -64,17 +64,43 @@ def judges(deadline_s: float) -> Iterator[tuple[str, Callable[[], list[Judged]]]
         yield "math-verify", lambda: by_function(math_verified, deadline_s)
 
 
-def row(name: str, judged: list[Judged]) -> str:
+class Score(NamedTuple):
+    """Score of a judge."""
+
+    pairs: int
+    precision: float
+    recall: float
+    wrong_called_right: int
+    right_called_wrong: int
+    undecided: int
+    late: int
+    ms_p50: float
+    ms_p90: float
+
+
+def score(judged: list[Judged]) -> Score:
     accepted = [each.pair.is_right for each in judged if each.is_accepted]
     right = [each for each in judged if each.pair.is_right]
     ms = statistics.quantiles((each.ms for each in judged), n=10)
+    return Score(
+        pairs=len(judged),
+        precision=sum(accepted) / len(accepted),
+        recall=sum(each.is_accepted is True for each in right) / len(right),
+        wrong_called_right=len(accepted) - sum(accepted),
+        right_called_wrong=sum(each.is_accepted is False for each in right),
+        undecided=sum(each.is_accepted is None and not each.is_late for each in judged),
+        late=sum(each.is_late for each in judged),
+        ms_p50=ms[4],
+        ms_p90=ms[8],
+    )
+
+
+def row(name: str, judged: list[Judged]) -> str:
+    found = score(judged)
     return (
-        f"{name:14}{len(judged):6}{sum(accepted) / len(accepted):10.1%}"
-        f"{sum(each.is_accepted is True for each in right) / len(right):8.1%}"
-        f"{len(accepted) - sum(accepted):20}"
-        f"{sum(each.is_accepted is False for each in right):20}"
-        f"{sum(each.is_accepted is None and not each.is_late for each in judged):11}"
-        f"{sum(each.is_late for each in judged):6}{ms[4]:8.1f}{ms[8]:8.1f}"
+        f"{name:14}{found.pairs:6}{found.precision:10.1%}{found.recall:8.1%}"
+        f"{found.wrong_called_right:20}{found.right_called_wrong:20}{found.undecided:11}"
+        f"{found.late:6}{found.ms_p50:8.1f}{found.ms_p90:8.1f}"
     )
 
 

@@ -29,23 +29,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--show", action="store_true", help="name each pair that came out wrong")
     args = parser.parse_args()
-    rows = [json.loads(line) for line in FILE.read_text().splitlines()]
-    senseless = [one["gold"] for one in rows if not one["right"]]
     print(HEAD)
+    for name, judged, num_read, num_senseless in readings():
+        print(row(name, judged))
+        print(
+            f"{'':14}reads {num_read} of {num_senseless} texts that have no one value", flush=True
+        )
+        show(judged if args.show else [])
+
+
+def readings() -> Iterator[tuple[str, list[Judged], int, int]]:
+    """(name, pairs as judged, texts without one value that are read as one, all of these)."""
+    rows = [json.loads(line) for line in FILE.read_text().splitlines()]
+    asked = [
+        Pair(kind="", symbols="", answer=one["gold"], text="", is_right=False)
+        for one in rows
+        if not one["right"]
+    ]
     for name, judge, reader in (
         ("repl-rl", by_ours, read_by_ours),
         ("math-verify", by_math_verify, read_by_math_verify),
     ):
         judged = by_function(judge, DEADLINE_S, pairs(rows))
-        print(row(name, judged))
-        asked = [
-            Pair(kind="", symbols="", answer=one, text="", is_right=False) for one in senseless
-        ]
         num_read = sum(each.is_accepted is True for each in by_function(reader, DEADLINE_S, asked))
-        print(
-            f"{'':14}reads {num_read} of {len(senseless)} texts that have no one value", flush=True
-        )
-        show(judged if args.show else [])
+        yield name, judged, num_read, len(asked)
 
 
 def pairs(rows: list[dict[str, Any]]) -> Iterator[Pair]:

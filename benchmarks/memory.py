@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,27 @@ MIB = 1 << 20
 
 
 def main() -> None:
+    args = parsed(sys.argv[1:])
+    if args.case:
+        print(json.dumps(peak(args.case)))
+        return
+    print(f"{args.size}, {args.rows} x {args.tokens} tokens, MiB")
+    print(f"{'':<17} {'estimate':>9} {'measured':>9} {'off':>6}")
+    worst = 0.0
+    for name, found in peaks(args):
+        if isinstance(found, str):
+            print(f"{name:<17} {found}", flush=True)
+            worst = 1.0
+            continue
+        estimate, measured = found
+        off = estimate / measured - 1
+        worst = max(worst, abs(off))
+        print(f"{name:<17} {estimate:>9,.0f} {measured:>9,.0f} {off:>6.0%}", flush=True)
+    sys.exit(worst > TOLERANCE)
+
+
+def parsed(words: Sequence[str]) -> argparse.Namespace:
+    """Read the words of a command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=SIZES, default="0.1B")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
@@ -93,10 +114,11 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=256, help="Tokens of each.")
     parser.add_argument("--cuda", action="store_true")
     parser.add_argument("--case", nargs="+", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.case:
-        print(json.dumps(peak(args.case)))
-        return
+    return parser.parse_args(words)
+
+
+def peaks(args: argparse.Namespace) -> Iterator[tuple[str, tuple[float, float] | str]]:
+    """(case, its estimate and its measured peak in MiB, or why there is none) for each case."""
     common = [
         f"sampling.device={'cuda' if args.cuda else 'cpu'}",
         f"sampling.max_tokens={args.tokens // 2}",
@@ -104,9 +126,6 @@ def main() -> None:
         *("grpo.steps=2", "grpo.problems_per_step=1", f"grpo.group_size={args.rows}"),
         f"grpo.micro_batch_size={args.rows}",
     ]
-    print(f"{args.size}, {args.rows} x {args.tokens} tokens, MiB")
-    print(f"{'':<17} {'estimate':>9} {'measured':>9} {'off':>6}")
-    worst = 0.0
     with tempfile.TemporaryDirectory(prefix="repl-rl-memory-") as folder:
         save_model(Path(folder), SIZES[args.size])
         for name in args.cases:
@@ -114,14 +133,10 @@ def main() -> None:
             command = [sys.executable, __file__, "--case", *settings]
             done = subprocess.run(command, capture_output=True, text=True, env=os.environ | MALLOC)
             if done.returncode:
-                print(f"{name:<17} {(done.stderr.strip() or '?').splitlines()[-1]}", flush=True)
-                worst = 1.0
-                continue
-            estimate, measured = json.loads(done.stdout.splitlines()[-1])
-            off = estimate / measured - 1
-            worst = max(worst, abs(off))
-            print(f"{name:<17} {estimate:>9,.0f} {measured:>9,.0f} {off:>6.0%}", flush=True)
-    sys.exit(worst > TOLERANCE)
+                yield name, (done.stderr.strip() or "?").splitlines()[-1]
+            else:
+                estimate, measured = json.loads(done.stdout.splitlines()[-1])
+                yield name, (estimate, measured)
 
 
 def save_model(folder: Path, shape: dict[str, Any], device: str = "cpu") -> None:

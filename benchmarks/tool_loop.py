@@ -20,7 +20,7 @@ import asyncio
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial, update_wrapper
@@ -84,13 +84,18 @@ def main() -> None:
     sides = all_sides()
     print(f"{'slow':>5}  {'side':26}{'s':>7}{'trajectories/min':>18}{'/ TRL':>8}")
     for share in args.share:
-        each = delays(share)
-        # Sides take turns: a busy spell of the machine meets all of them.
-        tries = [[make(each).seconds for make in sides.values()] for _ in range(args.tries)]
-        best = [min(seconds) for seconds in zip(*tries, strict=True)]
-        for name, seconds in zip(sides, best, strict=True):
+        found = best_seconds(sides, share, args.tries)
+        for name, seconds in found.items():
             print(f"{share:>5.0%}  {name:26}{seconds:>7.2f}{COUNT / seconds * 60:>18.0f}"
-                  f"{best[0] / seconds:>8.2f}", flush=True)  # fmt: skip
+                  f"{found['TRL'] / seconds:>8.2f}", flush=True)  # fmt: skip
+
+
+def best_seconds(sides: Mapping[str, Side], share: float, tries: int) -> dict[str, float]:
+    """How long each side took in its best try, with such a share of slow calls."""
+    each = delays(share)
+    # Sides take turns: a busy spell of the machine meets all of them.
+    took = [[make(each).seconds for make in sides.values()] for _ in range(tries)]
+    return dict(zip(sides, map(min, zip(*took, strict=True)), strict=True))
 
 
 def all_sides() -> dict[str, Side]:

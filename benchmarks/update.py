@@ -16,8 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from memory import MALLOC, taken
@@ -86,7 +87,39 @@ WAYS = {
 MIB = 1 << 20
 
 
+class Cost(NamedTuple):
+    """Cost of a way's last step."""
+
+    way: str
+    num_tokens: int
+    wall_s: float
+    cpu_s: float
+    peak: int
+    """Bytes."""
+    loss: float
+
+
 def main() -> None:
+    args = parsed(sys.argv[1:])
+    if args.way:
+        print(json.dumps(measured(args)))
+        return
+    is_cpu = args.device == "cpu"
+    where = f"{torch.get_num_threads()} threads" if is_cpu else torch.cuda.get_device_name()
+    print(f"{args.groups * args.siblings} trajectories of {num_tokens(args):,} tokens, {where}")
+    rate = "tokens/CPU s" if is_cpu else "tokens/s"
+    print(f"{'':<17} {'wall s':>7} {'CPU s':>7} {rate:>12} {'peak MiB':>9} {'loss':>10}")
+    for cost in costs(sys.argv[1:]):
+        speed = cost.num_tokens / (cost.cpu_s if is_cpu else cost.wall_s)
+        print(
+            f"{WAYS[cost.way]:<17} {cost.wall_s:>7.2f} {cost.cpu_s:>7.2f} {speed:>12,.0f} "
+            f"{cost.peak / MIB:>9,.0f} {cost.loss:>10.6f}",
+            flush=True,
+        )
+
+
+def parsed(words: Sequence[str]) -> argparse.Namespace:
+    """Read the words of a command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", help="By default one of random weights.")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=["trl", "parts", "tree"])
@@ -100,35 +133,29 @@ def main() -> None:
     parser.add_argument("--completion", type=int, default=75, help="Tokens of one, on average.")
     parser.add_argument("--set", nargs="+", default=[], help="Settings, such as grpo.dtype=mixed.")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parser.parse_args(words)
     args.steps = args.steps or (1 if args.device == "cpu" else 3)
-    if args.way:
-        print(json.dumps(measured(args)))
-        return
+    return args
+
+
+def costs(words: Sequence[str]) -> Iterator[Cost]:
+    """Measure each way in a process of its own; SystemExit with what one says that fails."""
+    args = parsed(words)
     with tempfile.TemporaryDirectory(prefix="repl-rl-update-") as folder:
         if args.model is None:
             args.model = folder
             save_model(Path(folder), SHAPES[args.shape])
-        args.model = read_files(args.model).base
-        rows = trajectories(args)
-        num_tokens = sum(len(t.prompt_ids) + len(t.completion_ids) for t in rows)
-        is_cpu = args.device == "cpu"
-        where = f"{torch.get_num_threads()} threads" if is_cpu else torch.cuda.get_device_name()
-        print(f"{len(rows)} trajectories of {num_tokens:,} tokens, {where}")
-        rate = "tokens/CPU s" if is_cpu else "tokens/s"
-        print(f"{'':<17} {'wall s':>7} {'CPU s':>7} {rate:>12} {'peak MiB':>9} {'loss':>10}")
+        model = str(read_files(args.model).base)
         for way in args.ways:
-            command = [sys.executable, *sys.argv, "--model", args.model, "--way", way]
+            command = [sys.executable, __file__, *words, "--model", model, "--way", way]
             done = subprocess.run(command, capture_output=True, text=True, env=os.environ | MALLOC)
             if done.returncode:
                 sys.exit(done.stderr)
-            wall, cpu, peak, loss = json.loads(done.stdout.splitlines()[-1])
-            speed = num_tokens / (cpu if is_cpu else wall)
-            print(
-                f"{WAYS[way]:<17} {wall:>7.2f} {cpu:>7.2f} {speed:>12,.0f} "
-                f"{peak / MIB:>9,.0f} {loss:>10.6f}",
-                flush=True,
-            )
+            yield Cost(way, num_tokens(args), *json.loads(done.stdout.splitlines()[-1]))
+
+
+def num_tokens(args: argparse.Namespace) -> int:
+    return sum(len(one.prompt_ids) + len(one.completion_ids) for one in trajectories(args))
 
 
 def save_model(folder: Path, shape: PreTrainedConfig) -> None:
