@@ -1,8 +1,8 @@
-"""Measure slow tools: `python benchmarks/tool_loop.py [--share 0.05] [--tries 3] [--threads 1]`.
+"""Measure slow tools: `python benchmarks/tool_loop.py [--share 0.05] [--call-ms 10] [--tries 3]`.
 
 32 trajectories (4 prompts of 8 siblings) of a random model of 1.3 M weights: 6 rounds of 12 sampled
-tokens with a call after each, then 12 tokens that end. A call takes 10 ms, and a share of them 2 s;
-every side makes the same calls.
+tokens with a call after each, then 12 tokens that end. A call takes `--call-ms`, and a share of
+them 2 s; every side makes the same calls.
 
     TRL        a GRPOTrainer with `tools=[run]`, its own tool loop and its default generation; once
                more with an `async` tool (continuous batching takes longer for so small a model)
@@ -17,6 +17,7 @@ on every side. Only rollouts are timed. The best try counts: other work only eve
 
 import argparse
 import asyncio
+import itertools
 import random
 import tempfile
 import time
@@ -75,6 +76,7 @@ Watch = Callable[[], AbstractContextManager[Any]]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--share", type=float, nargs="+", default=[0.05, 0.0])
+    parser.add_argument("--call-ms", type=float, nargs="+", default=[1000 * CALL_S])
     parser.add_argument("--tries", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
@@ -82,17 +84,20 @@ def main() -> None:
     constants.HF_HUB_DISABLE_TELEMETRY = True
     logging.set_verbosity_error()
     sides = all_sides()
-    print(f"{'slow':>5}  {'side':26}{'s':>7}{'trajectories/min':>18}{'/ TRL':>8}")
-    for share in args.share:
-        found = best_seconds(sides, share, args.tries)
+    print(f"{'call ms':>7}{'slow':>6}  {'side':26}{'s':>7}{'trajectories/min':>18}{'/ TRL':>8}")
+    for call_ms, share in itertools.product(args.call_ms, args.share):
+        found = best_seconds(sides, share, args.tries, call_s=call_ms / 1000)
         for name, seconds in found.items():
-            print(f"{share:>5.0%}  {name:26}{seconds:>7.2f}{COUNT / seconds * 60:>18.0f}"
+            rate = COUNT / seconds * 60
+            print(f"{call_ms:>7g}{share:>6.0%}  {name:26}{seconds:>7.2f}{rate:>18.0f}"
                   f"{found['TRL'] / seconds:>8.2f}", flush=True)  # fmt: skip
 
 
-def best_seconds(sides: Mapping[str, Side], share: float, tries: int) -> dict[str, float]:
-    """How long each side took in its best try, with such a share of slow calls."""
-    each = delays(share)
+def best_seconds(
+    sides: Mapping[str, Side], share: float, tries: int, *, call_s: float = CALL_S
+) -> dict[str, float]:
+    """How long each side took in its best try, with that share of slow calls."""
+    each = delays(share, call_s)
     # Sides take turns: a busy spell of the machine meets all of them.
     took = [[make(each).seconds for make in sides.values()] for _ in range(tries)]
     return dict(zip(sides, map(min, zip(*took, strict=True)), strict=True))
@@ -109,10 +114,10 @@ def all_sides() -> dict[str, Side]:
     return sides
 
 
-def delays(share: float) -> list[float]:
+def delays(share: float, call_s: float = CALL_S) -> list[float]:
     """The seconds of each call; `share` of them are slow."""
     slow = round(share * ROUNDS * COUNT)
-    each = [STRAGGLER_S] * slow + [CALL_S] * (ROUNDS * COUNT - slow)
+    each = [STRAGGLER_S] * slow + [call_s] * (ROUNDS * COUNT - slow)
     random.Random(1).shuffle(each)  # one trajectory gets two slow calls, as in most draws
     return each
 
