@@ -29,7 +29,22 @@ BASE_MB = 60.0
 LOOKS = (("--version",), ("doctor",), ("tasks",), ("config", "grpo.steps"))
 """Commands that a base installation has, beside training."""
 TRAIN = ("train", "--task", "sympy-proofs", "--output", "run")
-IN_SHORT = ("--set", "grpo.steps=2", "--set", "eval.problems=20")
+IN_SHORT = (
+    *("--model", "starter", "--set", "grpo.steps=2", "--set", "grpo.problems_per_step=2"),
+    *("--set", "eval.problems=10", "--set", "sampling.device=cpu"),
+)
+STARTER = """
+from dataclasses import replace
+from pathlib import Path
+import repl_rl as rr
+from repl_rl.training.train import DEFAULT_RECIPE, make_starter
+from repl_sandbox import Isolation
+
+recipe = replace(DEFAULT_RECIPE, num_demonstrations=300, steps=30)
+task, _ = rr.load_task("sympy-proofs")
+make_starter(task, recipe, Path("starter").absolute(), rr.Progress(), isolation=Isolation.AUTO)
+"""
+"""Makes what the default run makes first, of a twentieth of the work: a minute in place of ten."""
 AFTER = (("show", "run"), ("reward", "explain", "run"), ("replay", "run", "--html", "run.html"))
 ORIGIN = "import repl_rl, repl_sandbox; print(repl_rl.__file__, repl_sandbox.__file__)"
 
@@ -126,10 +141,14 @@ def use(scratch: Path, *, trains: bool, is_whole: bool) -> bool:
     folder.mkdir()
     homes = output([str(bin / "python"), "-c", ORIGIN], folder).split()
     assert all(Path(one).is_relative_to(scratch / "env") for one in homes), homes
-    calls = [*LOOKS]
+    command, python = str(bin / "repl-rl"), str(bin / "python")
+    calls = [(command, *words) for words in LOOKS]
+    if trains and not is_whole:
+        calls.append((python, "-c", STARTER))
     if trains:
-        calls += [(*TRAIN, *(() if is_whole else IN_SHORT)), *AFTER]
-    ended = [ended_well(str(bin / "repl-rl"), *words, folder=folder) for words in calls]
+        train = (*TRAIN, *(() if is_whole else IN_SHORT))
+        calls += [(command, *words) for words in (train, *AFTER)]
+    ended = [ended_well(*words, folder=folder) for words in calls]
     return all(ended)
 
 
@@ -138,7 +157,7 @@ def ended_well(*words: str, folder: Path) -> bool:
     done = subprocess.run(
         words, cwd=folder, env=bare_environment(), capture_output=True, text=True, check=False
     )
-    shown = " ".join(["repl-rl", *words[1:]])
+    shown = "make a small starter" if "-c" in words else " ".join(["repl-rl", *words[1:]])
     print(f"  {time.monotonic() - began:7.1f} s  {shown}: {done.returncode}", flush=True)
     if done.returncode:
         print(done.stdout + done.stderr, flush=True)
