@@ -17,6 +17,7 @@ import argparse
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -79,6 +80,7 @@ def main() -> None:
             for staleness in (0, 1):
                 folder = output / f"{delay:g}-{staleness}"
                 if not (folder / "arm.json").exists():
+                    shutil.rmtree(folder, ignore_errors=True)  # of a call that was ended
                     words = ["--arm", url, str(delay), str(staleness), str(folder)]
                     again = [
                         "--model",
