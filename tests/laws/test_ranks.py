@@ -375,12 +375,13 @@ def test_of_ranks_that_share_servers_those_behind_the_first_adopt_its_weights() 
 
     class Second(Ranks):
         def gather(self, rows: Sequence[Any]) -> list[Any]:
-            return [("run-3", 0.25), *rows]
+            return [("run-3", 0.25, True), *rows]
 
     engine, nothing = Shared(), SimpleNamespace(model=torch.nn.Module())
     runtime: Any = SimpleNamespace(
         engine=BusyEngine(engine), ranks=Second(rank=1, world=2), loaded=nothing, _probe=[1],
         plan=SimpleNamespace(sampling=SamplingConfig()), _run=asyncio.run, workers=Shared(),
+        _manner=SimpleNamespace(walks_weights=True),
     )  # fmt: skip
     runtime.workers.adopt = lambda label, version: runtime.workers.adopted.append((label, version))
     assert Runtime.sync(runtime, 3) == 0.25

@@ -51,8 +51,8 @@ def test_each_state_that_nobody_goes_on_from_has_its_reason(
     cut = replace(lines[0], outcome=replace(lines[3].outcome, is_truncated=True))
     assert why_not_again((cut, lines[3]), ()) == [None, "the output of line 1 was cut"]
     silent = make_trajectory([(" x = 1\n", OK, ">>>"), (" x\n", OK, None)]).lines
-    behind = "line 1 runs behind a setup that names a clock: time"
-    assert why_not_again(silent, ("import time",)) == [None, behind]
+    after = "line 1 runs after a setup that names a clock: time"
+    assert why_not_again(silent, ("import time",)) == [None, after]
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_nobody_is_asked_for_behind_a_line_that_names_a_clock() -> None:
 
 def test_a_sampler_of_a_users_own_is_not_asked_where_it_can_be_left() -> None:
     runner, _ = run_all(FakeKernels())
-    with pytest.raises(ConfigError, match=r"ByProblem does not say .*expected sampling.sampler ="):
+    with pytest.raises(ConfigError, match=r"ByProblem cannot branch .*expected sampling.sampler ="):
         asyncio.run(runner.run([asks("a")], more=lambda _: []))
 
 
