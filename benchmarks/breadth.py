@@ -213,7 +213,8 @@ def command(words: Sequence[str], family: str, settings: Settings) -> str:
         words = [*words, "--task", "human_eval_task:HumanEval" if family == HUMAN_EVAL else task]
     for name, value in settings.items():
         words = [*words, "--set", f"{name}={json.dumps(value)}"]
-    env = os.environ | {"PYTHONPATH": str(HERE)}
+    # One core, so that rows compare: threads that wait for each other are slow beside other work.
+    env = {"OMP_NUM_THREADS": "1"} | os.environ | {"PYTHONPATH": str(HERE)}
     done = subprocess.run([*CLI, *words], capture_output=True, text=True, cwd=HERE, env=env)
     if done.returncode:
         raise SystemExit(f"repl-rl {words[0]}: exit code {done.returncode}\n{done.stderr[-2000:]}")
