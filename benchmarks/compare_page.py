@@ -187,12 +187,13 @@ def shown_table() -> str:
 def measured_on(rows: Sequence[Row]) -> str:
     """Days and machines of the rows that are shown."""
     by_place: dict[tuple[str, str, str], list[str]] = {}
-    for (family, stage), row in best(rows).items():
-        place = (row["date"], row["machine"], row["versions"])
-        by_place.setdefault(place, []).append(f"{family} {stage}")
+    for family, stage in best(rows):
+        row = best(rows)[family, stage]
+        place = (f"{row['date']}, {row['machine']}", row["versions"], STAGES[stage])
+        by_place.setdefault(place, []).append(f"`{family}`")
     lines = [
-        f"- {date}, {machine}; {versions}: {', '.join(names)}\n"
-        for (date, machine, versions), names in sorted(by_place.items())
+        f"- {stage}: {', '.join(names)}. {place}. {versions}.\n"
+        for (place, versions, stage), names in by_place.items()
     ]
     return "Measured on:\n\n" + "".join(lines) if lines else ""
 

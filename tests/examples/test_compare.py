@@ -135,7 +135,8 @@ def test_the_page_shows_the_row_of_most_problems_with_its_day(page: ModuleType) 
         "| `lcm` | 3 of 8 (5 to 70 %), 9 s, 1,900 | 1 of 4 (5 to 70 %), 9 s, 1,900 | not measured |"
     ) in text
     assert (
-        "- 2026-05-01, a CPU; torch 2: lcm before\n- 2026-06-02, a CPU; torch 2: lcm warm" in text
+        "- before: `lcm`. 2026-05-01, a CPU. torch 2.\n"
+        "- after a warm start: `lcm`. 2026-06-02, a CPU. torch 2.\n" in text
     )
     assert "`lcm`, before, 2 of 8 (5 to 70 %), 9 s, 1,900. Kept: 3 of 8 (5 to 70 %)" in text
 
