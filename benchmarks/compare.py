@@ -85,7 +85,7 @@ def measured_one_by_one(names: Sequence[str], found: Found) -> Any:
 
 
 def measured(name: str, limit_s: float) -> dict[str, Any]:
-    """What a case gives within its limit; `failed` says why it is not whole.
+    """Measure a case within its limit; `failed` says why it is not whole.
 
     `load` is how many processes wanted a core in the minute before: more than 0 is a busy machine.
     """

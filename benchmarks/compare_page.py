@@ -68,7 +68,7 @@ def page(found: Mapping[str, Any], rows: Sequence[Row]) -> str:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """How many figures are ahead, and all those that are behind."""
+    """Count of figures that are ahead, and a list of those that are behind."""
     sides = [side(row) for row in rows if row["better"] != "near"]
     behind = [row for row in rows if row["better"] != "near" and side(row) == "theirs"]
     counts = (
@@ -105,7 +105,7 @@ def section(name: str, kept: Mapping[str, Any]) -> str:
 
 
 def factor(row: Row) -> float | None:
-    """How many times better ours is; None where a figure is 0."""
+    """Factor by which ours is better; None where a figure is 0."""
     ours, theirs = row["ours"], row["theirs"]
     if not ours or not theirs:
         return None
@@ -187,8 +187,7 @@ def shown_table() -> str:
 def measured_on(rows: Sequence[Row]) -> str:
     """Days and machines of the rows that are shown."""
     by_place: dict[tuple[str, str, str], list[str]] = {}
-    for family, stage in best(rows):
-        row = best(rows)[family, stage]
+    for (family, stage), row in best(rows).items():
         place = (f"{row['date']}, {row['machine']}", row["versions"], STAGES[stage])
         by_place.setdefault(place, []).append(f"`{family}`")
     lines = [

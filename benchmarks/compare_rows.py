@@ -100,7 +100,7 @@ QUANTITIES: Mapping[str, tuple[str, str, str]] = {
     "MiB, 8": ("8 idle sessions with sympy", "MiB", "less"),
     "same %": ("lines that show what CPython shows", "%", "more"),
 }
-"""What is shown of an executor's row, with its unit and what is better."""
+"""Columns of an executor's row that are shown, with unit and the better direction."""
 
 
 def executors() -> Iterator[Row]:

@@ -96,7 +96,7 @@ def main() -> None:
 def best_seconds(
     sides: Mapping[str, Side], share: float, tries: int, *, call_s: float = CALL_S
 ) -> dict[str, float]:
-    """How long each side took in its best try, with that share of slow calls."""
+    """Seconds of each side's best try, with that share of slow calls."""
     each = delays(share, call_s)
     # Sides take turns: a busy spell of the machine meets all of them.
     took = [[make(each).seconds for make in sides.values()] for _ in range(tries)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from attempt_kit import an_attempt
+from benchmark_module import benchmark_module
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.grading.grader import Grader
@@ -23,22 +23,15 @@ from repl_rl.transcript.tokens import ByteCodec
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 
-ROOT = Path(__file__).parents[2]
-
-
-def module(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module(name)
-
 
 @pytest.fixture
 def breadth(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    return module("breadth", monkeypatch)
+    return benchmark_module("breadth", monkeypatch)
 
 
 @pytest.fixture
 def human_eval(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    return module("human_eval_task", monkeypatch)
+    return benchmark_module("human_eval_task", monkeypatch)
 
 
 def a_stage(family: str, stage: str) -> dict[str, Any]:

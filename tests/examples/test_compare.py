@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from pathlib import Path
@@ -11,22 +10,19 @@ from typing import Any
 
 import pytest
 
+from benchmark_module import benchmark_module
+
 ROOT = Path(__file__).parents[2]
-
-
-def module(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module(name)
 
 
 @pytest.fixture
 def page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    return module("compare_page", monkeypatch)
+    return benchmark_module("compare_page", monkeypatch)
 
 
 @pytest.fixture
 def compare(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    return module("compare", monkeypatch)
+    return benchmark_module("compare", monkeypatch)
 
 
 def a_row(ours: float, theirs: float, better: str) -> dict[str, Any]:
@@ -161,7 +157,7 @@ STATEMENTS = {
 def test_a_script_of_a_family_is_what_the_page_shows(
     page: ModuleType, monkeypatch: pytest.MonkeyPatch, family: str
 ) -> None:
-    tasks = module("breadth_tasks", monkeypatch)
+    tasks = benchmark_module("breadth_tasks", monkeypatch)
     *lines, last = tasks.SCRIPTS[family](STATEMENTS[family])
     assert ", ".join(f"`{line}`" for line in lines) == page.SCRIPTS[family]
     assert last.startswith("submit_final_answer(_")

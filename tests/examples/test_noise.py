@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from benchmark_module import benchmark_module
 from repl_rl.records import Branch
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("noise")
+    return benchmark_module("noise", monkeypatch)
 
 
 def test_the_noise_of_two_rollouts_of_one_line(script: ModuleType) -> None:

@@ -44,7 +44,7 @@ def test_every_command_of_a_workflow_is_ours(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_a_workflow_reads_and_a_publisher_alone_may_name_itself(path: Path) -> None:
-    """What a person writes, as the name of a tag, is never a part of a command."""
+    """Text of a person, such as the name of a tag, never becomes a part of a command."""
     workflow = read(path)
     assert workflow["permissions"] == {"contents": "read"}
     for name, job in workflow["jobs"].items():

@@ -43,7 +43,7 @@ def project_of(file: Path) -> str:
 
 @dataclass
 class LoopbackIndex:
-    """What is served, and what was asked for."""
+    """Packages that are served, and names that were asked for."""
 
     files: Mapping[str, Path]
     url: str = ""
