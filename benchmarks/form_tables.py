@@ -4,6 +4,7 @@ Knows rows. Does not know how they are made.
 """
 
 import itertools
+import json
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,12 @@ class Row:
     before: dict[str, float]
     """Its habits on held-out problems before the first step, and after the last."""
     after: dict[str, float]
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Read rows of a file, which may not be there yet; each is a JSON object on a line."""
+    found = map(json.loads, path.read_text().splitlines()) if path.exists() else ()
+    return [Row(**{**row, "points": [Point(**one) for one in row["points"]]}) for row in found]
 
 
 def habits(scored: Sequence[Scored]) -> dict[str, float]:

@@ -9,8 +9,9 @@ The same problems, the same demonstrations and the same recipe of a starter, in 
 
 Forms are samplers (`form_samplers.py`); `form_scripts.py` shows demonstrations in each of them.
 Each form and seed has a starter of its own, is measured, and learns by GRPO from the outcome alone
-until it has sampled as many tokens as the others. The first seed is trained at each rate of a task,
-and the others at the two that were best for their form; the table has the better one by all seeds.
+until it has sampled as many tokens as the others. Its rate was chosen on the seeds 0 to 2, so these
+are not among the seeds by default. A task without a choice is trained at each of its rates, as are
+the others at each of `--rates`; the table has the best one of each form by all seeds.
 
     doors     lines are mistyped, and one must see it (`doors.py`)
     euclid    `reasoning-gym:gcd`, where a line is made of the value before it (`form_tasks.py`)
@@ -18,8 +19,9 @@ and the others at the two that were best for their form; the table has the bette
     tier-2    the same, a tier up
 
 All forms of a task are made seed by seed, and tables are written after each seed. A call that is
-ended goes on when it is called again. Rows go to DIR/forms.jsonl, tables to DIR/forms.md, and a
-picture to DIR/forms.svg. With `--quick` all of it is tiny, and says nothing.
+ended goes on when it is called again. Rows go one by one to DIR/forms.jsonl, or to `--rows`: a row
+that is there is not measured again, on no machine. Tables go to DIR/forms.md, and a picture to
+DIR/forms.svg. With `--quick` all of it is tiny, and says nothing.
 
 With `--model MODEL` there are two tasks more, which a call has to name: `real-doors`, whose
 demonstrations are right, and `real-words`, the kinds of `examples/word_problems.py`. A warm start
@@ -39,12 +41,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from arms import COMMAND, SMALL, rate_at, read_run, train
-from form_tables import Row, common, habits, picture, tables
+from form_tables import Row, habits, picture, read_rows, tables
 
 from repl_rl.config.sections import TaskConfig
 from repl_rl.rollout.plan import sampler_class, script_sampler
 from repl_rl.runs.folder import evaluation_name
-from repl_rl.runs.metrics import read_rows
+from repl_rl.runs.metrics import read_rows as read_metrics
 from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.tasks.base import choose, load_task
 from repl_rl.training.starter import Recipe, starter_sandbox
@@ -94,6 +96,11 @@ class Trial:
     """Margins of some forms in place of `MARGIN`."""
 
 
+CHOSEN: Mapping[str, Mapping[str, float]] = {
+    "doors": {"line": 2e-3, "block": 4e-3, "script": 2e-3, "written": 2e-3},
+    "euclid": {"line": 5e-4, "block": 5e-4, "script": 1e-3, "written": 1e-3},
+}
+"""Rates by task and form that did best on the seeds 0 to 2 (docs/lab-notes.md)."""
 FEW_WORDS = replace(SMALL, steps=400)
 LOW_RATES = (2.5e-4, 5e-4, 1e-3)
 BARE: dict[str, object] = {"sandbox.preload": []}
@@ -157,6 +164,8 @@ class Case:
     output: Path
     model: Path | None
     """A pretrained model, for a trial without a recipe."""
+    rows: Path
+    """The file of rows."""
 
     @property
     def folder(self) -> Path:
@@ -175,11 +184,13 @@ def main() -> None:
     starters = [name for name, trial in TRIALS.items() if trial.recipe is not None]
     parser.add_argument("--tasks", nargs="+", choices=TRIALS, default=starters)
     parser.add_argument("--forms", nargs="+", choices=FORMS, default=[*FORMS])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[3, 4, 5, 6, 7])
+    parser.add_argument("--rates", type=float, nargs="+", help="in place of the chosen ones")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--before", action="store_true")
     parser.add_argument("--model", type=lambda text: Path(text).resolve())
     parser.add_argument("--output", type=lambda text: Path(text).resolve(), required=True)
+    parser.add_argument("--rows", type=lambda text: Path(text).resolve())
     args = parser.parse_args()
     if args.model is None and not set(args.tasks) <= set(starters):
         parser.error("a task of a pretrained model takes --model")
@@ -191,17 +202,23 @@ def main() -> None:
     rows: list[Row] = []
     for name, seed in itertools.product(args.tasks, args.seeds):
         trial = quick(TRIALS[name]) if args.quick else TRIALS[name]
-        cases = [
-            Case(name=name, trial=trial, form=form, seed=seed, output=args.output, model=args.model)
-            for form in args.forms
-        ]
-        if args.before or seed == args.seeds[0]:
-            before = [said(measured(case)) for case in cases]
-            rows += before if args.before else []
-        if not args.before:
-            for case in cases:
+        for form in args.forms:
+            case = Case(
+                name=name,
+                trial=trial,
+                form=form,
+                seed=seed,
+                output=args.output,
+                model=args.model,
+                rows=args.rows or args.output / "forms.jsonl",
+            )
+            if args.before:
+                rows.append(said(measured(case)))
+            else:
+                chosen = CHOSEN.get(name, {})
+                rates = args.rates or ([chosen[form]] if form in chosen else trial.rates)
                 first = replace(case, seed=args.seeds[0])
-                rows += map(said, learned(case, first, rows))
+                rows += map(said, learned(case, first, rates))
         write(rows, args.output)
 
 
@@ -222,16 +239,9 @@ def quick(trial: Trial) -> Trial:
     return replace(trial, recipe=recipe, tokens=1500, rates=trial.rates[:1], settings=settings)
 
 
-def learned(case: Case, first: Case, rows: Sequence[Row]) -> Iterator[Row]:
-    """The runs of a case: at all rates of its trial with the first seed, else at the best two."""
+def learned(case: Case, first: Case, rates: Sequence[float]) -> Iterator[Row]:
+    """The runs of a case, with as many steps as the first seed needs for the tokens."""
     steps = num_steps(case, measured(first).before["tokens"])
-    rates = case.trial.rates
-    if case.seed != first.seed:
-        own = [row for row in rows if (row.task, row.seed) == (case.name, first.seed)]
-        by_rate = [row for row in own if row.form == case.form]
-        tokens = common(own)
-        by_rate.sort(key=lambda row: rate_at(row.points, tokens), reverse=True)
-        rates = [row.rate for row in by_rate[:2]]
     for rate in rates:
         every = math.ceil(steps / MEASUREMENTS)
         more = {"grpo.steps": steps, "eval.every": every, "grpo.learning_rate": rate}
@@ -244,21 +254,27 @@ def measured(case: Case) -> Row:
 
 
 def row_of(case: Case, name: str, more: Mapping[str, object], *, rate: float = 0.0) -> Row:
-    """A run of a case, made unless it is there."""
+    """A run of a case, made unless its row is there, or the run itself."""
+    for row in read_rows(case.rows):
+        if (row.task, row.form, row.seed, row.rate) == (case.name, case.form, case.seed, rate):
+            return row
     path = case.folder / name
     train(path, {**case.settings, **more, "model": str(begun(case))}, case.seed, beside=HERE)
     run = read_run(path, case.form, case.seed)
-    return Row(
+    row = Row(
         task=case.name,
         form=case.form,
         seed=case.seed,
         rate=rate,
         tokens=case.trial.tokens,
         points=run.points,
-        cpu_s=run.cpu_s,
+        cpu_s=round(run.cpu_s, 1),
         before=habits_at(path, 0),
         after=habits_at(path, run.last.step),
     )
+    with case.rows.open("a") as file:
+        file.write(json.dumps(asdict(row)) + "\n")
+    return row
 
 
 def num_steps(case: Case, tokens: float) -> int:
@@ -312,14 +328,13 @@ def habits_at(run: Path, step: int) -> dict[str, float]:
     scored = list(read_trajectories(run / "trajectories" / f"{evaluation_name(step)}.jsonl"))
     spent = [
         row.numbers["eval_runtime"]
-        for row in read_rows(run)
+        for row in read_metrics(run)
         if row.step == step and "eval_runtime" in row.numbers
     ]
     return {**habits(scored), "ms": 1000 * spent[0] / len(scored)}
 
 
 def write(rows: Sequence[Row], output: Path) -> None:
-    (output / "forms.jsonl").write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows))
     text = tables(rows)
     (output / "forms.md").write_text(text)
     picture(rows, output / "forms.svg")
