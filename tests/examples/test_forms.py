@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import importlib
 import itertools
+import json
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -338,3 +340,27 @@ def test_forms_stand_beside_one_another_at_equal_tokens_and_at_the_best_rate_of_
     assert block.startswith("| block | 0.002 | 1 | 10.0 | 20.0 | 20 | ")
     assert "line: 0.001 50.0 %, 0.002 60.0 %, 0.003 90.0 %; block: 0.002 20.0 %." in text
     assert tables.at_seconds(rows[0].points, 15.0) == pytest.approx(0.5)
+
+
+def test_a_row_that_is_on_file_is_not_measured_again(
+    forms: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arms, tables = importlib.import_module("arms"), importlib.import_module("form_tables")
+    driver, kept = importlib.import_module("forms"), tmp_path / "rows.jsonl"
+    assert tables.read_rows(kept) == []
+    rows = [row(arms, "line", 3, 2e-3, 0.4, 0.6), row(arms, "line", 4, 2e-3, 0.5, 0.7)]
+    kept.write_text("".join(json.dumps(asdict(one)) + "\n" for one in rows))
+    assert tables.read_rows(kept) == rows
+    case = driver.Case(
+        name="doors",
+        trial=driver.TRIALS["doors"],
+        form="line",
+        seed=4,
+        output=tmp_path,
+        model=None,
+        rows=kept,
+    )
+    made: list[Path] = []
+    monkeypatch.setattr(driver, "begun", made.append)
+    assert driver.row_of(case, "rate-0.002", {}, rate=2e-3) == rows[1]
+    assert made == []
