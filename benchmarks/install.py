@@ -75,6 +75,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--wheels", type=Path, help="folder that the mirror is filled from, too")
     parser.add_argument("--train", action="store_true", help="with the extra, and a short training")
     parser.add_argument("--whole", action="store_true", help="the whole default run: 20 minutes")
+    parser.add_argument("--seed", type=int, default=0, help="of the training")
     parser.add_argument("python", nargs="+", help="interpreters, each tried by itself")
     return parser
 
@@ -99,7 +100,7 @@ def stranger(python: str, args: argparse.Namespace, scratch: Path) -> bool:
     is_within = bool(extra) or (measured.seconds <= BASE_S and measured.megabytes <= BASE_MB)
     if not is_within:
         print(f"over the limit of {BASE_S:.0f} s and {BASE_MB:.0f} MB", flush=True)
-    return use(scratch, trains=bool(extra), is_whole=args.whole) and is_within
+    return use(scratch, trains=bool(extra), is_whole=args.whole, seed=args.seed) and is_within
 
 
 def fill(
@@ -135,7 +136,7 @@ def install(python: str, home: Path, index: LoopbackIndex, asked: str) -> Measur
     return Measured(seconds, cpu_s() - spent, index.num_bytes / 1e6, size_mb(home) - before)
 
 
-def use(scratch: Path, *, trains: bool, is_whole: bool) -> bool:
+def use(scratch: Path, *, trains: bool, is_whole: bool, seed: int) -> bool:
     """Run the commands of a first look in an empty folder; True if each ended with 0."""
     folder, bin = scratch / "empty", scratch / "env" / "bin"
     folder.mkdir()
@@ -146,19 +147,23 @@ def use(scratch: Path, *, trains: bool, is_whole: bool) -> bool:
     if trains and not is_whole:
         calls.append((python, "-c", STARTER))
     if trains:
-        train = (*TRAIN, *(() if is_whole else IN_SHORT))
+        train = (*TRAIN, "--seed", str(seed), *(() if is_whole else IN_SHORT))
         calls += [(command, *words) for words in (train, *AFTER)]
     ended = [ended_well(*words, folder=folder) for words in calls]
     return all(ended)
 
 
 def ended_well(*words: str, folder: Path) -> bool:
+    """Run it, say for how long it did, and repeat the line that names solve rates."""
+    # No starter of before is found.
+    env = bare_environment() | {"REPL_RL_CACHE": str(folder.with_name("kept"))}
     began = time.monotonic()
-    done = subprocess.run(
-        words, cwd=folder, env=bare_environment(), capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
     shown = "make a small starter" if "-c" in words else " ".join(["repl-rl", *words[1:]])
     print(f"  {time.monotonic() - began:7.1f} s  {shown}: {done.returncode}", flush=True)
+    for line in done.stdout.splitlines():
+        if line.startswith("held-out solve rate"):
+            print(f"{'':11}{line}", flush=True)
     if done.returncode:
         print(done.stdout + done.stderr, flush=True)
     return done.returncode == 0
