@@ -103,7 +103,7 @@ def measured(name: str, limit_s: float) -> dict[str, Any]:
         out.seek(0)
         errors.seek(0)
         if why is not None:
-            why += f": {(errors.read().splitlines() or ['?'])[-1][:200]}"
+            why += f": {(errors.read().strip().splitlines() or ['?'])[-1][:200]}"
         words = [line for line in out.read().splitlines() if line.startswith("ROW ")]
     return {
         "date": str(datetime.date.today()),
