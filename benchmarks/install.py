@@ -74,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--mirror", type=Path, default=Path("build/mirror"))
     parser.add_argument("--wheels", type=Path, help="folder that the mirror is filled from, too")
     parser.add_argument("--train", action="store_true", help="with the extra, and a short training")
-    parser.add_argument("--whole", action="store_true", help="the whole default run: 20 minutes")
+    parser.add_argument("--whole", action="store_true", help="the whole default run: 13 minutes")
     parser.add_argument("--seed", type=int, default=0, help="of the training")
     parser.add_argument("python", nargs="+", help="interpreters, each tried by itself")
     return parser
