@@ -28,6 +28,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,8 @@ def missing(
                 yield row
 
 
-def read(path: Path) -> list[Row]:
+def read(path: Path) -> list[Any]:
+    """What is on each line of a file of JSON; nothing where it is not there."""
     return list(map(json.loads, path.read_text().splitlines())) if path.exists() else []
 
 
@@ -138,12 +140,15 @@ class Maker:
 
     def row(self, family: str, stage: str) -> Row:
         """Measure a stage, once it has been trained."""
-        started, before = time.monotonic(), cpu_s()
         path, trained_tokens = self.trained(family, stage)
+        started, before = time.monotonic(), cpu_s()
         kept = self.work / family / f"{stage}-{self.problems}"
         shutil.rmtree(kept, ignore_errors=True)
         found = self.measured(family, path, kept)
         scored = trajectories(kept)
+        spent = [time.monotonic() - started, cpu_s() - before]
+        for call in read(spent_file(path)) if stage != "before" else ():
+            spent = [one + other for one, other in zip(spent, call, strict=True)]
         return {
             "family": family,
             "stage": stage,
@@ -153,8 +158,8 @@ class Maker:
             "submitted": sum(one.trajectory.submission is not None for one in scored),
             "sampled_tokens": sum(one.trajectory.num_sampled for one in scored),
             "trained_tokens": trained_tokens,
-            "seconds": round(time.monotonic() - started, 1),
-            "cpu_s": round(cpu_s() - before, 1),
+            "seconds": round(spent[0], 1),
+            "cpu_s": round(spent[1], 1),
             **about(),
         }
 
@@ -174,15 +179,34 @@ class Maker:
             if not is_whole:
                 shutil.rmtree(path, ignore_errors=True)
                 words = ["warmstart", "--model", str(self.model), "--output", str(path)]
-                command(words, family, {**settings_of(family), **WARM, "eval.problems": 0})
+                with spending(path):
+                    command(words, family, {**settings_of(family), **WARM, "eval.problems": 0})
             return path, 0
         warm, _ = self.trained(family, "warm")
         if (path / "config.toml").exists() and not is_whole:
-            command(["train", "--resume", str(path)], family, {})
+            with spending(path):
+                command(["train", "--resume", str(path)], family, {})
         elif not is_whole:
             words = ["train", "--model", str(warm), "--output", str(path), "--seed", "0"]
-            command(words, family, {**settings_of(family), **GRPO, "eval.problems": 0})
+            with spending(path):
+                command(words, family, {**settings_of(family), **GRPO, "eval.problems": 0})
         return path, sum(one.trajectory.num_sampled for one in trajectories(path))
+
+
+def spent_file(run: Path) -> Path:
+    """The file of what the training of a run has taken, one call to a line: [seconds, CPU s]."""
+    return run.with_name(f"{run.name}-spent.jsonl")
+
+
+@contextmanager
+def spending(run: Path) -> Iterator[None]:
+    """Write down what a call takes, also where it is interrupted: the next one goes on from it."""
+    started, before = time.monotonic(), cpu_s()
+    try:
+        yield
+    finally:
+        with spent_file(run).open("a") as file:
+            file.write(json.dumps([time.monotonic() - started, cpu_s() - before]) + "\n")
 
 
 def trajectories(run: Path) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -73,6 +74,17 @@ def test_rows_of_fewer_problems_do_not_take_the_place_of_others(
         ["lcm"], ["warm"], tmp_path / "rows", 4, lambda *_: pytest.fail("measured twice")
     )
     assert list(again) == []
+
+
+def test_what_an_interrupted_training_took_is_counted(breadth: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), breadth.spending(tmp_path / "grpo"):
+        raise KeyboardInterrupt
+    with breadth.spending(tmp_path / "grpo"):
+        time.sleep(0.2)
+    calls = breadth.read(breadth.spent_file(tmp_path / "grpo"))
+    assert [len(call) for call in calls] == [2, 2]
+    assert calls[0][0] >= 0
+    assert calls[1][0] >= 0.2
 
 
 # HumanEval
