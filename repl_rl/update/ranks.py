@@ -151,7 +151,13 @@ def _meet(ranks: Ranks) -> Any:
     """Return the store by which ranks find each other. ConfigError or RankError without one."""
     from torch.distributed.rendezvous import rendezvous
 
-    place = ":".join(os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
+    host, port = (os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
+    place = f"{host}:{port}"
+    if not (host and port.isdecimal() and int(port) < 1 << 16):
+        raise ConfigError(
+            f"ranks cannot meet at MASTER_ADDR:MASTER_PORT = {place!r}; expected a host and the "
+            f"number of a port: start them with torchrun, or set both"
+        )
     limit = timedelta(seconds=_MEET_S)
     try:
         # Apart: torch waits for ever where something else answers at that address.
@@ -167,11 +173,6 @@ def _meet(ranks: Ranks) -> Any:
             f"all {ranks.world} run, with this MASTER_ADDR, and a MASTER_PORT that no other run "
             f"has"
         ) from error
-    except ValueError as error:
-        raise ConfigError(
-            f"ranks cannot meet at MASTER_ADDR:MASTER_PORT = {place!r}: {error}; start them with "
-            f"torchrun, or set both"
-        ) from None
     return store
 
 

@@ -33,6 +33,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 
+ENGINE = Path(__file__).parents[1] / "support" / "copying_kind.py"
 CHANGES: dict[str, object] = {
     "sampling__engine": "copying_kind:CopyingKind",
     "grpo__staleness": 1,
@@ -188,6 +189,7 @@ def test_a_run_that_is_ended_at_any_moment_makes_the_same_trajectories(
     how: signal.Signals,
 ) -> None:
     words = ("train", "--model", str(tiny_model), "--output", "run", *small(**CHANGES))
+    shutil.copy(ENGINE, tmp_path)  # where the command finds it
 
     def make(path: Path) -> None:
         assert repl_rl(*words).code == 0

@@ -336,7 +336,8 @@ def test_a_rank_whose_peer_never_starts_ends_in_time(
 
 
 @pytest.mark.parametrize(
-    ("name", "word"), [("MASTER_ADDR", None), ("MASTER_PORT", None), ("MASTER_PORT", "free")]
+    ("name", "word"),
+    [("MASTER_ADDR", None), *(("MASTER_PORT", word) for word in (None, "free", "65536"))],
 )
 def test_an_address_that_is_none_is_refused(
     monkeypatch: pytest.MonkeyPatch, meeting: socket.socket, name: str, word: str | None
