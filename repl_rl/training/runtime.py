@@ -28,7 +28,6 @@ from repl_rl.credit.base import More
 from repl_rl.engines.base import (
     BusyEngine,
     Engine,
-    EngineWrapper,
     PrefixSharing,
     SelfDescribing,
     SharedEngine,
@@ -48,14 +47,7 @@ from repl_rl.errors import ConfigError, DivergedError, EngineError
 from repl_rl.models import loading
 from repl_rl.models.policy import check_trainable
 from repl_rl.models.precision import Precision, keys_in, precision, warning
-from repl_rl.models.weights import (
-    GatheredAdapter,
-    gathered,
-    is_adapted,
-    is_sharded,
-    leaving_weights,
-    named_weights,
-)
+from repl_rl.models.weights import AdaptedModel, is_sharded, leaving_weights
 from repl_rl.progress import SILENT, Progress
 from repl_rl.records import Attempt, Origin, Scored
 from repl_rl.rollout.env import Env
@@ -194,38 +186,31 @@ class Runtime:
         Of ranks that share servers, the first one gives the weights to them and checks for all.
         Where weights are sharded all ranks gather them before that, and forward what it asks for.
         """
-        ranks, model, sampling, gap = self.ranks, self.loaded.model, self.plan.sampling, 0.0
-        weights: Any = None
+        ranks, model, manner, gap = self.ranks, self.loaded.model, self._manner, 0.0
+        shared = manner.engine if isinstance(manner.engine, SharedEngine) else None
+        sends = shared is None or ranks.is_first
+        weights = leaving_weights(model, is_kept=sends, is_walked=manner.walks_weights)
         make = partial(
             sync,
             self.engine,
             self.loaded,
             self._probe,
             version=version,
-            temperature=sampling.temperature,
-            timeout_s=sampling.engine_timeout_s,
+            temperature=self.plan.sampling.temperature,
+            timeout_s=self.plan.sampling.engine_timeout_s,
+            weights=weights,
         )
-        engine: Engine = self.engine
-        while isinstance(engine, EngineWrapper):
-            engine = engine.engine
-        shared = engine if isinstance(engine, SharedEngine) else None
-        sends = shared is None or ranks.is_first
         if is_sharded(model):
-            weights = (
-                GatheredAdapter(model, is_kept=sends, adds=self._manner.walks_weights)
-                if is_adapted(model)
-                else gathered(named_weights(model), is_kept=sends)
-            )
             for rank in range(1 if shared is not None else ranks.world):
                 with scored_by_all(self._score, ranks, leader=rank) as score:
                     if rank == ranks.rank:
-                        gap = self._run(make(weights=weights, score=score))
+                        gap = self._run(make(score=score))
         elif sends:
             gap = self._run(make())
         if shared is None:
             return gap
-        walked = not isinstance(weights, GatheredAdapter) or weights.was_walked
-        label, gap, self._manner.walks_weights = ranks.from_first((shared.label, gap, walked))
+        walked = not isinstance(weights, AdaptedModel) or weights.was_walked
+        label, gap, manner.walks_weights = ranks.from_first((shared.label, gap, walked))
         if not ranks.is_first:
             self._run(shared.adopt(label, version=version))
         if self.workers is not None:
