@@ -452,13 +452,8 @@ def load_policy(
 
     Raises ConfigError, before weights are read, for what cannot fit, and as `open_runtime`.
     """
-
-    def agree(recomputes: bool, num_rows: int) -> tuple[bool, int]:
-        """Return what fits all: they forward equally often, and one may have less memory."""
-        every = ranks.gather([(recomputes, num_rows)])
-        return any(one for one, _ in every), min(number for _, number in every)
-
-    return estimate(plan, policy, say=say, is_training=is_training, ranks=ranks, agree=agree)()
+    gather = ranks.gather
+    return estimate(plan, policy, say=say, is_training=is_training, ranks=ranks, gather=gather)()
 
 
 def estimate(
@@ -468,14 +463,11 @@ def estimate(
     say: Callable[[str], None],
     is_training: bool = False,
     ranks: Ranks = ALONE,
-    agree: Callable[[bool, int], tuple[bool, int]] = lambda recomputes, num_rows: (
-        recomputes,
-        num_rows,
-    ),
+    gather: Callable[[Sequence[tuple[bool, int]]], list[tuple[bool, int]]] = list,
 ) -> Callable[[], loading.LoadedModel]:
     """Report the memory that `load_policy` would take. Returns what then reads the weights.
 
-    `agree` makes of recomputation and micro-batch, as they suit this rank, those of all ranks.
+    `gather` returns recomputation and micro-batch, as they suit this rank, for all ranks.
     Raises ConfigError as `load_policy` does.
     """
     grpo = plan.grpo
@@ -509,7 +501,9 @@ def estimate(
     if is_training and grpo.micro_batch_size == "auto" and device.type == "cuda":
         size = grpo.problems_per_step * grpo.group_size // ranks.world
         num_rows = rows_at_once(plan, size, taken=partial(taken, recomputes), free=free)
-    recomputes, num_rows = agree(recomputes, num_rows)
+    # Ranks forward equally often, and one may have less memory.
+    all_recompute, all_rows = zip(*gather([(recomputes, num_rows)]), strict=True)
+    recomputes, num_rows = any(all_recompute), min(all_rows)
     memory = taken(recomputes, num_rows)
     memory.check(free)
     say(f"device: {loading.about_device(device, visible=os.environ.get('CUDA_VISIBLE_DEVICES'))}")
