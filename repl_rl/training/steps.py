@@ -142,12 +142,12 @@ class Training:
         assert rolled is not None
         assert [one.trajectory.group_index for one in rolled.own] == list(numbers)
         self._row["rollout/sync_gap"] = gap
-        if self._is_stale and step + self.settings.grpo.num_rollout_updates < self._num_steps:
+        grpo, num_rows = self.settings.grpo, len(rolled.own)
+        if grpo.staleness and step + grpo.num_rollout_updates < grpo.steps:
             self._go_ahead(numbers, step)
         else:
             runtime.sleep()
         self._laps.begin("update")
-        grpo, num_rows = self.settings.grpo, len(rolled.own)
         size = largest_divisor(num_rows // grpo.updates_per_rollout, at_most=grpo.most_rows)
         self._micro_batches = itertools.count(1)
         self._updated = self.progress.inside("update", num_rows * grpo.passes // size)
@@ -164,8 +164,8 @@ class Training:
     def can_go_on(self, step: int) -> bool:
         """Say whether a checkpoint of this step can have the rollouts that its run goes on with."""
         is_rolled = self._rolled is not None and self._rolled.step == step
-        is_last = step >= self._num_steps
-        return not self._is_stale or is_rolled or self._ahead is not None or is_last
+        is_last = step >= self.settings.grpo.steps
+        return not self.settings.grpo.staleness or is_rolled or self._ahead is not None or is_last
 
     def save(self, step: int, checkpoint: Path) -> None:
         """Write the next step's rollouts into the checkpoint of a step, where they are made ahead.
@@ -173,7 +173,7 @@ class Training:
         The weights that sample them are gone by then. It waits for them, as the next update would.
         All ranks call it.
         """
-        if not self._is_stale:
+        if not self.settings.grpo.staleness:
             return
         if self._ahead is not None and (self._rolled is None or self._rolled.step != step):
             self._settle(self._ahead)
@@ -188,14 +188,11 @@ class Training:
         rows: list[Scored] = []
         row: dict[str, float] = {}
         if self.sink is not None and (checkpoint / _ROWS).is_file():
-            found = list(read_trajectories(checkpoint / _ROWS))
-            # One that stands in several places is one trajectory.
-            known = {
-                (t.group_index, t.sibling_index): one for one in found for t in [one.trajectory]
-            }
-            rows = [
-                known[t.group_index, t.sibling_index] for t in (one.trajectory for one in found)
-            ]
+            known: dict[tuple[int, int], Scored] = {}
+            for one in read_trajectories(checkpoint / _ROWS):
+                sibling = one.trajectory.group_index, one.trajectory.sibling_index
+                # One that stands in several places is one trajectory.
+                rows.append(known.setdefault(sibling, one))
             row = json.loads((checkpoint / _NUMBERS).read_bytes())
         ranks = self.runtime.ranks
         rows = ranks.from_first(rows)
@@ -209,28 +206,11 @@ class Training:
             self._keep_part(self._ahead.step, self._ahead.made)
             self._ahead = None
 
-    @property
-    def _is_stale(self) -> bool:
-        return self.settings.grpo.staleness > 0
-
-    @property
-    def _num_steps(self) -> int:
-        return self.settings.grpo.steps
-
     def _roll_out(self, numbers: Sequence[int], step: int) -> None:
-        """Roll out this rank's rows of one step; if something ends it, those made so far are kept.
-
-        The first rank also has those of all, in the order of the batch.
-        """
+        """Roll out this rank's rows of one step."""
         made: list[Scored] = []
         sample = self._sampling(numbers, step, made, self.progress.inside)
-        try:
-            done = self.runtime.interrupts.stoppable(sample)
-            rolled = self._gathered(done or _Rollouts(step=step, own=made))
-        except BaseException:
-            self._keep_part(step, made)
-            raise
-        self._keep(rolled)
+        self._take(step, made, lambda: self.runtime.interrupts.stoppable(sample))
         self.runtime.interrupts.release()
 
     def _go_ahead(self, numbers: Sequence[int], step: int) -> None:
@@ -247,14 +227,22 @@ class Training:
         """Wait for the rollouts that were begun ahead. A signal waits as long: see `save`."""
         with self.runtime.interrupts.shield():
             try:
-                rolled = self._gathered(ahead.work.result())
-            except BaseException:
-                self._keep_part(ahead.step, ahead.made)
-                raise
+                self._take(ahead.step, ahead.made, ahead.work.result)
             finally:
                 self._ahead = None
-            self._keep(rolled)
             self.runtime.sleep()
+
+    def _take(self, step: int, made: list[Scored], end: Callable[[], _Rollouts | None]) -> None:
+        """Keep the rollouts of a step, as they `end`; if something ends it, those `made` so far.
+
+        The first rank also has those of all, in the order of the batch.
+        """
+        try:
+            rolled = self._gathered(end() or _Rollouts(step=step, own=made))
+        except BaseException:
+            self._keep_part(step, made)
+            raise
+        self._keep(rolled)
 
     def _sampling(
         self, numbers: Sequence[int], step: int, made: list[Scored], inside: _Inside
