@@ -40,7 +40,6 @@ from repl_rl.runs.folder import own_versions
 from repl_rl.runs.trajectory_file import StoredRow
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.encoding import prompt_ids
-from repl_rl.transcript.format import TranscriptFormat
 
 if TYPE_CHECKING:
     from repl_rl.models.loading import ModelFiles
@@ -269,7 +268,6 @@ class WorkerPool:
     """The workers of one process that trains. `async with` starts them, and ends them all."""
 
     plan: Plan
-    fmt: TranscriptFormat
     files: ModelFiles
     row_tokens: int
     context_tokens: int
@@ -407,7 +405,7 @@ class WorkerPool:
         if scored is UNSET:
             raise ConfigError("sent no trajectory")
         made, problem = scored.trajectory, attempt.problem
-        prompt = make_prompt(self.plan.task, problem, self.fmt)
+        prompt = make_prompt(self.runner.task, problem, self.runner.fmt)
         beginnings = (attempt.kernel_seed, attempt.branch), (attempt.seed, None)
         for name, is_so in {
             "problem": (scored.problem, made.problem_id) == (problem, problem.id),

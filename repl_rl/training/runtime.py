@@ -114,7 +114,6 @@ class Runtime:
     engine: BusyEngine
     origin: Origin
     """The origin of what is sampled with it."""
-    sampler: TrajectorySampler
     context_tokens: int
     """The most tokens that the sampler allows a trajectory, prompt included."""
     runner: RolloutRunner
@@ -162,8 +161,7 @@ class Runtime:
 
     def sampling_by(self, sampler: TrajectorySampler) -> Runtime:
         """Return the runtime with another sampler, for attempts that no engine makes."""
-        runner = self.runner.sampling_by(sampler)
-        return replace(self, sampler=sampler, runner=runner, workers=None)
+        return replace(self, runner=self.runner.sampling_by(sampler), workers=None)
 
     def begin_folder(self, folder: RunFolder, *, policy: str) -> None:
         """Write into a run's folder what says how its trajectories are sampled."""
@@ -309,16 +307,8 @@ def _opened(
                 env=env,
                 engine=engine,
                 origin=env.origin(tokenizer=loaded.source),
-                sampler=sampler,
                 context_tokens=context_tokens,
-                runner=RolloutRunner(
-                    task=plan.task,
-                    fmt=fmt,
-                    sampler=sampler,
-                    kernels=env.kernels,
-                    scorer=env.scorer,
-                    max_in_flight=sampling.max_in_flight,
-                ),
+                runner=env.runner(sampler),
                 loaded=loaded,
                 interrupts=interrupts,
                 ranks=ranks,
@@ -330,7 +320,6 @@ def _opened(
             if make_workers is not None:
                 workers = make_workers(
                     plan=plan,
-                    fmt=fmt,
                     files=loaded,
                     row_tokens=row_tokens,
                     context_tokens=context_tokens,
