@@ -24,15 +24,15 @@ import shutil
 import tempfile
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from repl_rl.base.concurrency import run_all
+from repl_rl.base.concurrency import Requests, run_all
 from repl_rl.base.disk import explained
 from repl_rl.config import Config
 from repl_rl.config.sections import SamplingConfig
@@ -62,12 +62,8 @@ from repl_rl.errors import ConfigError, EngineError, how_to_get_vllm
 if TYPE_CHECKING:
     from repl_rl.models.loading import ModelFiles
 
-T = TypeVar("T")
-
 _DOWN_S = 5.0
 """For how long others are asked first after a failure."""
-
-_CLOSED = "the engine was closed"
 
 
 class VLLMServerEngine:
@@ -123,10 +119,9 @@ class VLLMServerEngine:
         """Label of the engine, as in `SharedEngine.label`."""
         self.about = ""
         """The way that an adapter takes to the servers, as in `SelfDescribing.about`."""
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._requests = Requests()
         self._gate = asyncio.Lock()
         self._is_open = False
-        self._is_closed = False
         self.num_sampled = 0
         """Tokens of lines that ended."""
 
@@ -143,28 +138,27 @@ class VLLMServerEngine:
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
         """Sample a line: see `Engine.line`."""
         check_request(ids, max_tokens, vocabulary=self._vocabulary, context_tokens=self._row_tokens)
-        return await self._tracked(self._line(list(ids), max_tokens, seed))
+        return await self._requests.run(self._line(list(ids), max_tokens, seed))
 
     async def sync(self, weights: Weights, *, version: int) -> None:
         """Send weights to the servers; lines in flight go on with them: see `Engine.sync`.
 
         Where an adapter goes alone, lines in flight keep the one that they began with.
         """
-        await self._tracked(self._sync(weights, version))
+        await self._requests.run(self._sync(weights, version))
 
     async def adopt(self, label: str, *, version: int) -> None:
         """Follow weights that another process has sent: see `SharedEngine.adopt`."""
-        await self._tracked(self._adopt(label, version))
+        await self._requests.run(self._adopt(label, version))
 
     async def sleep(self) -> None:
         """Keep the servers' memory, which is not the trainer's to take: see `Engine.sleep`.
 
         A phase of sampling has ended: EngineError if a server has got weights from somebody else.
         """
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._requests.ended()
         if self._is_open:
-            await self._tracked(self._confirm())
+            await self._requests.run(self._confirm())
 
     async def _each(self, function: Callable[[Replica], Awaitable[None]]) -> None:
         """Call it for all servers at once."""
@@ -176,30 +170,11 @@ class VLLMServerEngine:
 
     async def aclose(self) -> None:
         """Cancel the requests; the servers go on: see `Engine.aclose`."""
-        self._is_closed = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._requests.close()
         await self._adapters.drop_all()
         await self._client.aclose()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
-
-    async def _tracked(self, work: Coroutine[Any, Any, T]) -> T:
-        """`work`, which ends in EngineError when the engine is closed."""
-        if self._is_closed:
-            work.close()
-            raise EngineError(_CLOSED)
-        caller = asyncio.current_task()
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            if self._is_closed and caller is not None and not caller.cancelling():
-                raise EngineError(_CLOSED) from None
-            raise
 
     # Lines
 
