@@ -41,9 +41,12 @@ def launcher_number(name: str, default: int, environment: Mapping[str, str]) -> 
 
 
 async def run_all(
-    function: Callable[[Item], Awaitable[Result]], items: Iterable[Item], *, at_once: int
+    function: Callable[[Item], Awaitable[Result]],
+    items: Iterable[Item],
+    *,
+    at_once: int | None = None,
 ) -> list[Result]:
-    """`function` of every item, in the items' order.
+    """`function` of every item, in the items' order; of all at once unless a number is given.
 
     The first failure ends the others and is raised as itself, not as a group.
     """
@@ -51,7 +54,8 @@ async def run_all(
     async def alone(item: Item, _: Start[Item]) -> Result:
         return await function(item)
 
-    return await run_growing(alone, items, at_once=at_once)
+    every = list(items)
+    return await run_growing(alone, every, at_once=at_once or len(every))
 
 
 async def run_growing(

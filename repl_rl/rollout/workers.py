@@ -321,7 +321,7 @@ class WorkerPool:
             self._clock = asyncio.create_task(self._tick())
             with explained(self.logs):
                 self.logs.mkdir(parents=True, exist_ok=True)
-            await run_all(_Worker.start, self._workers, at_once=len(self._workers))
+            await run_all(_Worker.start, self._workers)
             for lost in (one for one in self._workers if one.walls is None):
                 raise ConfigError(f"{lost.name} {lost.fault}")
         except BaseException:

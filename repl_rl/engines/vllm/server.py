@@ -130,9 +130,8 @@ class VLLMServerEngine:
         async with self._gate:
             if not self._is_open:
                 vocabulary, row_tokens = self._vocabulary, self._row_tokens
-                await self._each(
-                    lambda one: one.check(vocabulary=vocabulary, row_tokens=row_tokens)
-                )
+                check = partial(Replica.check, vocabulary=vocabulary, row_tokens=row_tokens)
+                await run_all(check, self._replicas)
                 self._is_open = True
 
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
@@ -160,13 +159,9 @@ class VLLMServerEngine:
         if self._is_open:
             await self._requests.run(self._confirm())
 
-    async def _each(self, function: Callable[[Replica], Awaitable[None]]) -> None:
-        """Call it for all servers at once."""
-        await run_all(function, self._replicas, at_once=len(self._replicas))
-
     async def _confirm(self) -> None:
         """EngineError if lines may have been sampled from other weights than those sent last."""
-        await self._each(lambda one: persist(one.confirm))
+        await run_all(lambda one: persist(one.confirm), self._replicas)
 
     async def aclose(self) -> None:
         """Cancel the requests; the servers go on: see `Engine.aclose`."""
@@ -245,19 +240,18 @@ class VLLMServerEngine:
                 self.label = str(sent)
                 return
         self.label = label = f"{self._run}-{version}"
+
+        async def give(replica: Replica, load: Callable[[], Awaitable[None]]) -> None:
+            await persist(partial(replica.update, load, version=version, label=label))
+
         if self._open_transfer is not None:
-            for replica in self._replicas:  # one after another: each reads the trainer's memory
-                load = partial(self._send, self._open_transfer, replica, weights)
-                await persist(partial(replica.update, load, version=version, label=label))
+            for one in self._replicas:  # one after another: each reads the trainer's memory
+                await give(one, partial(self._send, self._open_transfer, one, weights))
             return
         path = self._folder / f"{label}.safetensors"
         try:
             await asyncio.to_thread(_write, weights, path)
-            await self._each(
-                lambda one: persist(
-                    partial(one.update, partial(one.load, path), version=version, label=label)
-                )
-            )
+            await run_all(lambda one: give(one, partial(one.load, path)), self._replicas)
         finally:
             path.unlink(missing_ok=True)
 
@@ -340,7 +334,7 @@ async def _reach(sampling: SamplingConfig) -> None:
         async with _client() as client:
             replicas = [Replica(url, client) for url in sampling.servers]
             look = partial(Replica.check_sees, path=folder / "seen")
-            await run_all(look, replicas, at_once=len(replicas))
+            await run_all(look, replicas)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
