@@ -25,6 +25,7 @@ import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence, Set
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -66,6 +67,7 @@ _DOWN_S = 5.0
 """For how long others are asked first after a failure."""
 
 
+@dataclass(eq=False)
 class VLLMServerEngine:
     """Engine over vLLM servers. `row_tokens` are the most that a trajectory has with its prompt.
 
@@ -74,69 +76,60 @@ class VLLMServerEngine:
     folder for the servers. A line that has not come after `line_timeout_s` is an error.
     """
 
-    def __init__(
-        self,
-        urls: Sequence[str],
-        *,
-        newline_ids: Set[int],
-        eos_ids: Set[int],
-        vocabulary: int,
-        row_tokens: int,
-        temperature: float = 1.0,
-        forbidden_ids: Set[int] = frozenset(),
-        weights_dir: Path | None = None,
-        line_timeout_s: float = 300.0,
-        open_transfer: Callable[..., Transfer] | None = None,
-    ) -> None:
-        check_settings(urls, temperature=temperature)
-        self._newline_ids = newline_ids
-        self._eos_ids = eos_ids
-        self._stop_ids = newline_ids | eos_ids
-        self._vocabulary = vocabulary
-        self._forbidden_ids = forbidden_ids
-        self._row_tokens = row_tokens
-        self._line_timeout_s = line_timeout_s
-        self._weights_dir = weights_dir
-        self._open_transfer = open_transfer
+    urls: Sequence[str]
+    _: KW_ONLY
+    newline_ids: Set[int]
+    eos_ids: Set[int]
+    vocabulary: int
+    row_tokens: int
+    temperature: float = 1.0
+    forbidden_ids: Set[int] = frozenset()
+    weights_dir: Path | None = None
+    line_timeout_s: float = 300.0
+    open_transfer: Callable[..., Transfer] | None = None
+    label: str = field(default="", init=False)
+    """Label of the engine, as in `SharedEngine.label`."""
+    about: str = field(default="", init=False)
+    """The way that an adapter takes to the servers, as in `SelfDescribing.about`."""
+    num_sampled: int = field(default=0, init=False)
+    """Tokens of lines that ended."""
+
+    def __post_init__(self) -> None:
+        check_settings(self.urls, temperature=self.temperature)
+        self._stop_ids = self.newline_ids | self.eos_ids
         self._transfers: dict[str, Transfer] = {}
         """Ways through memory, by the addresses of servers."""
         self._folder: Path | None = None
         self._params = {
-            "temperature": temperature,
+            "temperature": self.temperature,
             "stop_token_ids": sorted(self._stop_ids),
-            "logit_bias": logit_bias(forbidden_ids),
+            "logit_bias": logit_bias(self.forbidden_ids),
             "ignore_eos": True,
             "logprobs": 0,  # the sampled token's alone
             "detokenize": False,
             "skip_clone": True,
         }
         self._client = _client()
-        self._replicas = [Replica(url, self._client) for url in urls]
+        self._replicas = [Replica(url, self._client) for url in self.urls]
         self._homes = _Homes()
         self._run = secrets.token_hex(4)
         self._adapters = Adapters(self._replicas, self._run)
-        self.label = ""
-        """Label of the engine, as in `SharedEngine.label`."""
-        self.about = ""
-        """The way that an adapter takes to the servers, as in `SelfDescribing.about`."""
         self._requests = Requests()
         self._gate = asyncio.Lock()
         self._is_open = False
-        self.num_sampled = 0
-        """Tokens of lines that ended."""
 
     async def open(self) -> None:
         """Check every server, once. ConfigError for one that cannot be used."""
         async with self._gate:
             if not self._is_open:
-                vocabulary, row_tokens = self._vocabulary, self._row_tokens
+                vocabulary, row_tokens = self.vocabulary, self.row_tokens
                 check = partial(Replica.check, vocabulary=vocabulary, row_tokens=row_tokens)
                 await run_all(check, self._replicas)
                 self._is_open = True
 
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
         """Sample a line: see `Engine.line`."""
-        check_request(ids, max_tokens, vocabulary=self._vocabulary, context_tokens=self._row_tokens)
+        check_request(ids, max_tokens, vocabulary=self.vocabulary, context_tokens=self.row_tokens)
         return await self._requests.run(self._line(list(ids), max_tokens, seed))
 
     async def sync(self, weights: Weights, *, version: int) -> None:
@@ -177,13 +170,13 @@ class VLLMServerEngine:
         params = {**self._params, "max_tokens": max_tokens, "seed": seed}
         failed: list[Replica] = []
         try:
-            async with asyncio.timeout(self._line_timeout_s):
+            async with asyncio.timeout(self.line_timeout_s):
                 await self.open()
                 return await persist(lambda: self._try(ids, params, failed))
         except TimeoutError:
             names = ", ".join(replica.url for replica in self._replicas)
             raise EngineError(
-                f"no line from {names} in {self._line_timeout_s:g} s; see the server's log"
+                f"no line from {names} in {self.line_timeout_s:g} s; see the server's log"
             ) from None
 
     async def _try(
@@ -193,7 +186,7 @@ class VLLMServerEngine:
         replica = self._choose(ids, failed)
         try:
             # Half: if a server hangs, there is time to ask another.
-            sampled, version = await replica.sample(ids, params, timeout_s=self._line_timeout_s / 2)
+            sampled, version = await replica.sample(ids, params, timeout_s=self.line_timeout_s / 2)
             self._check_sampled(sampled, params["max_tokens"])
         except Unavailable as error:
             failed.append(replica)
@@ -202,7 +195,7 @@ class VLLMServerEngine:
         line_ids, logprobs = sampled
         self._homes.note([*ids, *line_ids], replica)
         self.num_sampled += len(line_ids)
-        end = line_end(line_ids[-1], newline_ids=self._newline_ids, eos_ids=self._eos_ids)
+        end = line_end(line_ids[-1], newline_ids=self.newline_ids, eos_ids=self.eos_ids)
         return SampledLine(ids=line_ids, logprobs=logprobs, end=end, policy_version=version)
 
     def _choose(self, ids: list[int], failed: list[Replica]) -> Replica:
@@ -219,7 +212,7 @@ class VLLMServerEngine:
         """Unavailable unless this is exactly one whole line."""
         ids, logprobs = sampled
         fault = fault_of_line(
-            ids, logprobs, vocabulary=self._vocabulary, forbidden=self._forbidden_ids
+            ids, logprobs, vocabulary=self.vocabulary, forbidden=self.forbidden_ids
         )
         if fault is not None:
             raise Unavailable(fault)
@@ -232,7 +225,7 @@ class VLLMServerEngine:
     async def _sync(self, weights: Weights, version: int) -> None:
         await self.open()
         if self._folder is None:
-            self._folder = _make_folder(self._weights_dir).resolve()
+            self._folder = _make_folder(self.weights_dir).resolve()
         if isinstance(weights, AdaptedWeights):
             sent = await self._adapters.send(weights, self._folder, version=version)
             self.about = self._adapters.about
@@ -244,9 +237,9 @@ class VLLMServerEngine:
         async def give(replica: Replica, load: Callable[[], Awaitable[None]]) -> None:
             await persist(partial(replica.update, load, version=version, label=label))
 
-        if self._open_transfer is not None:
+        if self.open_transfer is not None:
             for one in self._replicas:  # one after another: each reads the trainer's memory
-                await give(one, partial(self._send, self._open_transfer, one, weights))
+                await give(one, partial(self._send, self.open_transfer, one, weights))
             return
         path = self._folder / f"{label}.safetensors"
         try:
