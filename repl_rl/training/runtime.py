@@ -145,8 +145,19 @@ class Runtime:
 
     @property
     def about_engine(self) -> str:
-        """The engine in a few words, with the memory that it takes."""
-        return _about_engine(self)
+        """The engine in a few words, with the memory that it will take for keys and values."""
+        plan, loaded, manner = self.plan, self.loaded, self._manner.about
+        kind = plan.engine
+        about = f"{plan.about_engine}: {kind.about(plan.config)}"
+        more = f"; {manner}" if manner else ""
+        if not kind.holds_keys:
+            return about + more
+        dtype = loaded.precision.sampling
+        if kind.shares_weights:
+            dtype = keys_in(dtype, loaded.model.device.type)
+        num_tokens = kind.kept_tokens(plan.sampling.max_in_flight, self._row_tokens)
+        size = loading.cache_bytes(loaded, num_tokens=num_tokens, dtype=dtype)
+        return f"{about}, keys and values up to {size / 2**20:,.0f} MiB{more}"
 
     @property
     def answers(self) -> Answers:
@@ -411,22 +422,6 @@ def _remedy(types: Precision) -> str:
     if types.is_exact:
         return "it shares the trainer's model, so its cache reads that model wrongly; use 'vllm'"
     return "give grpo.dtype = 'float32' to see whether it is rounding alone"
-
-
-def _about_engine(runtime: Runtime) -> str:
-    """The engine in a few words, with the memory that it will take for keys and values."""
-    plan, loaded, manner = runtime.plan, runtime.loaded, runtime._manner.about
-    kind = plan.engine
-    about = f"{plan.about_engine}: {kind.about(plan.config)}"
-    more = f"; {manner}" if manner else ""
-    if not kind.holds_keys:
-        return about + more
-    dtype = loaded.precision.sampling
-    if kind.shares_weights:
-        dtype = keys_in(dtype, loaded.model.device.type)
-    num_tokens = kind.kept_tokens(plan.sampling.max_in_flight, runtime._row_tokens)
-    size = loading.cache_bytes(loaded, num_tokens=num_tokens, dtype=dtype)
-    return f"{about}, keys and values up to {size / 2**20:,.0f} MiB{more}"
 
 
 def load_policy(
