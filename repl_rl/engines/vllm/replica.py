@@ -95,11 +95,10 @@ class Replica:
         """Folder of the adapter that lines are asked for with, under its name."""
         self._confirmed_at = -math.inf
         self._confirming = asyncio.Lock()
+        """Held by who asks what weights it has, and while it gets others."""
         self._asked_at = -math.inf
         self._fault: str | None = None
         """The answer to the question that was asked then; None for the right weights."""
-        self._is_settled = asyncio.Event()
-        self._is_settled.set()
         self._num_failures = 0
         """Failed updates; after one nobody knows what weights it has."""
 
@@ -184,7 +183,6 @@ class Replica:
         """
         self.num_in_flight += 1
         try:
-            await self._is_settled.wait()
             if time.monotonic() - self._confirmed_at >= _TRUST_S:
                 await self.confirm()
             return await self._sample(ids, params, timeout_s)
@@ -305,17 +303,19 @@ class Replica:
         Raises EngineError if it cannot load them, ConfigError if it was not started for this, and
         Unavailable. Its weights are unknown then, so it samples nothing until the next update.
         """
-        self._is_settled = asyncio.Event()
-        try:
-            await self._take_over(load, label)
-            self._adapter, self.version = None, version
-        except BaseException:
-            self._num_failures += 1  # before any line in flight goes on
-            with contextlib.suppress(Unavailable, ConfigError):  # what came before says more
-                await self._resume(label)
-            raise
-        await self._resume(label)
-        self._confirmed_at = time.monotonic()
+        async with self._confirming:
+            self._label, self._confirmed_at = label, -math.inf
+            try:
+                await self._take_over(load, label)
+                self._adapter, self.version = None, version
+            except BaseException:
+                self._num_failures += 1  # before any line in flight goes on
+                with contextlib.suppress(Unavailable, ConfigError):  # what came before says more
+                    await self._control("/resume")
+                raise
+            await self._control("/resume")
+            self._fault, self._asked_at = None, time.monotonic()
+            self._confirmed_at = self._asked_at
 
     def adopt(self, label: str, *, version: int) -> None:
         """Expect these weights, which another process has had it load."""
@@ -325,13 +325,6 @@ class Replica:
             self._adapter = Path(label)
         else:
             self._label, self._adapter = label, None
-
-    async def _resume(self, label: str) -> None:
-        self._label, self._confirmed_at = label, -math.inf
-        try:
-            await self._control("/resume")
-        finally:
-            self._is_settled.set()
 
     async def _take_over(self, load: Callable[[], Awaitable[None]], label: str) -> None:
         await self._control("/pause", params={"mode": "keep"})
