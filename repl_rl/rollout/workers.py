@@ -296,20 +296,16 @@ class WorkerPool:
         self._versions = own_versions(self.plan.sandbox.preload)
         self._vocabulary = self.files.vocabulary
         self.tick_s = config.timeout_s / _TICKS
-        # Twice: a rollout is tried again where its kernel was lost.
-        self.most_s = 2 * (sampling.engine_timeout_s + sampling.time_limit_s) + _START_S
-        """Time for a trajectory, its kernel and its verdict."""
-
-    @property
-    def opening(self) -> Opening:
-        """Row that a worker reads first."""
-        return Opening(
+        self.opening = Opening(
             config=to_toml(self.plan.config),
             policy=self.files.name,
             row_tokens=self.row_tokens,
             context_tokens=self.context_tokens,
             search=searched(),
         )
+        # Twice: a rollout is tried again where its kernel was lost.
+        self.most_s = 2 * (sampling.engine_timeout_s + sampling.time_limit_s) + _START_S
+        """Time for a trajectory, its kernel and its verdict."""
 
     def __str__(self) -> str:
         walls = {one.walls: None for one in self._workers if one.walls}
