@@ -84,7 +84,7 @@ class VLLMServerEngine:
     row_tokens: int
     temperature: float = 1.0
     forbidden_ids: Set[int] = frozenset()
-    weights_dir: Path | None = None
+    weights_dir: str | Path | None = None
     line_timeout_s: float = 300.0
     open_transfer: Callable[..., Transfer] | None = None
     label: str = field(default="", init=False)
@@ -225,7 +225,7 @@ class VLLMServerEngine:
     async def _sync(self, weights: Weights, version: int) -> None:
         await self.open()
         if self._folder is None:
-            self._folder = _make_folder(self.weights_dir).resolve()
+            self._folder = _make_folder(self.weights_dir)
         if isinstance(weights, AdaptedWeights):
             sent = await self._adapters.send(weights, self._folder, version=version)
             self.about = self._adapters.about
@@ -303,13 +303,9 @@ class VLLMServer(EngineKind):
             config.sampling.servers,
             **common_options(config, loaded, row_tokens),
             vocabulary=loaded.vocabulary,
-            weights_dir=_inside(config.sampling),
+            weights_dir=config.sampling.weights_dir,
             open_transfer=open_transfer,
         )
-
-
-def _inside(sampling: SamplingConfig) -> Path | None:
-    return None if sampling.weights_dir is None else Path(sampling.weights_dir)
 
 
 def _client() -> httpx.AsyncClient:
@@ -321,7 +317,7 @@ def _client() -> httpx.AsyncClient:
 
 
 async def _reach(sampling: SamplingConfig) -> None:
-    folder = _make_folder(_inside(sampling)).resolve()
+    folder = _make_folder(sampling.weights_dir)
     try:
         (folder / "seen").touch()
         async with _client() as client:
@@ -332,10 +328,10 @@ async def _reach(sampling: SamplingConfig) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _make_folder(inside: Path | None) -> Path:
+def _make_folder(inside: str | Path | None) -> Path:
     """A folder for weights; inside a given one, servers of other users can read it."""
     try:
-        folder = Path(tempfile.mkdtemp(prefix="repl-rl-weights-", dir=inside))
+        folder = Path(tempfile.mkdtemp(prefix="repl-rl-weights-", dir=inside)).resolve()
         if inside is not None:
             folder.chmod(0o755)
     except OSError as error:
