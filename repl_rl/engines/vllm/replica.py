@@ -93,7 +93,6 @@ class Replica:
         """Label of the weights that it should have; None if the server gives no label."""
         self._adapter: Path | None = None
         """Folder of the adapter that lines are asked for with, under its name."""
-        self._confirmed_at = -math.inf
         self._confirming = asyncio.Lock()
         """Held by who asks what weights it has, and while it gets others."""
         self._asked_at = -math.inf
@@ -183,7 +182,7 @@ class Replica:
         """
         self.num_in_flight += 1
         try:
-            if time.monotonic() - self._confirmed_at >= _TRUST_S:
+            if self._fault is not None or time.monotonic() - self._asked_at >= _TRUST_S:
                 await self.confirm()
             return await self._sample(ids, params, timeout_s)
         finally:
@@ -198,7 +197,7 @@ class Replica:
             sampled = await self._generate(ids, params, adapter=adapter, timeout_s=timeout_s)
         except RefusedRequest as error:
             if adapter is not None and error.status == 404:
-                self._confirmed_at = -math.inf  # before the next line it is loaded again
+                self._asked_at = -math.inf  # before the next line it is loaded again
                 raise Unavailable(f"it has lost the adapter: {error}") from None
             raise ConfigError(f"the server at {self.url} refuses a line: {error}") from None
         finally:
@@ -234,7 +233,6 @@ class Replica:
                 self._fault = await self._fault_of_weights()
             if self._fault is not None:
                 raise Unavailable(self._fault)
-            self._confirmed_at = self._asked_at
 
     async def _fault_of_weights(self) -> str | None:
         try:
@@ -304,7 +302,7 @@ class Replica:
         Unavailable. Its weights are unknown then, so it samples nothing until the next update.
         """
         async with self._confirming:
-            self._label, self._confirmed_at = label, -math.inf
+            self._label, self._asked_at = label, -math.inf
             try:
                 await self._take_over(load, label)
                 self._adapter, self.version = None, version
@@ -315,12 +313,11 @@ class Replica:
                 raise
             await self._control("/resume")
             self._fault, self._asked_at = None, time.monotonic()
-            self._confirmed_at = self._asked_at
 
     def adopt(self, label: str, *, version: int) -> None:
         """Expect these weights, which another process has had it load."""
         self.version = version
-        self._confirmed_at = -math.inf
+        self._asked_at = -math.inf
         if is_adapter(label):
             self._adapter = Path(label)
         else:
