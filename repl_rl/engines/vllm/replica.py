@@ -318,7 +318,7 @@ class Replica:
         """Expect these weights, which another process has had it load."""
         self.version = version
         self._asked_at = -math.inf
-        if is_adapter(label):
+        if "/" in label:  # the folder of an adapter
             self._adapter = Path(label)
         else:
             self._label, self._adapter = label, None
@@ -441,11 +441,6 @@ async def persist(attempt: Callable[[], Awaitable[T]]) -> T:
         raise EngineError(
             f"{error}; see its log, restart it if it is gone, then start the run again"
         ) from None
-
-
-def is_adapter(label: str) -> bool:
-    """Return whether weights of this label are an adapter: the label is then its folder."""
-    return "/" in label
 
 
 def check_settings(urls: Sequence[str], *, temperature: float) -> None:
