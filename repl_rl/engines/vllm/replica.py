@@ -374,16 +374,9 @@ class Replica:
         errors = [_value(worker, "error") for worker in workers]
         return next(map(_word, filter(None, errors)), None if errors else "no worker")
 
-    async def _control(
-        self,
-        path: str,
-        *,
-        method: str = "POST",
-        timeout_s: float | None = _CONTROL_S,
-        **content: Any,
-    ) -> Any:
+    async def _control(self, path: str, *, method: str = "POST", **content: Any) -> Any:
         try:
-            return await self._ask(method, path, timeout_s=timeout_s, **content)
+            return await self._ask(method, path, **{"timeout_s": _CONTROL_S, **content})
         except Unavailable as error:
             raise Unavailable(f"{self.url} does not take new weights: {error}") from None
         except RefusedRequest as error:
@@ -391,11 +384,9 @@ class Replica:
                 f"the server at {self.url} does not take new weights: {error}; {START}"
             ) from None
 
-    async def _ask(
-        self, method: str, path: str, *, timeout_s: float | None = _QUICK_S, **content: Any
-    ) -> Any:
-        """Ask the server, and return its parsed answer."""
-        response = await self._send(method, path, timeout_s=timeout_s, **content)
+    async def _ask(self, method: str, path: str, **content: Any) -> Any:
+        """Ask the server as `_send` does, and return its parsed answer."""
+        response = await self._send(method, path, **content)
         try:
             return response.json()
         except (ValueError, RecursionError):
