@@ -357,15 +357,15 @@ def scored_by_all(score: Score, ranks: Ranks, *, leader: int) -> Iterator[Score]
     end: tuple[Sequence[int], int] | None = None
 
     def led(ids: Sequence[int], start: int) -> list[float]:
-        ranks.from_rank(leader, (ids, start))
+        ranks.gather([(ids, start)])
         return score(ids, start)
 
     if ranks.rank != leader:
-        while (asked := ranks.from_rank(leader, end)) is not None:
+        while (asked := ranks.gather([end])[leader]) is not None:
             score(*asked)
     yield led
     if ranks.rank == leader:
-        ranks.from_rank(leader, end)
+        ranks.gather([end])
 
 
 async def sync(
