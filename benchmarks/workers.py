@@ -29,7 +29,6 @@ from repl_rl.models.loading import read_files
 from repl_rl.records import Attempt, Scored, Split
 from repl_rl.rollout.env import Env
 from repl_rl.rollout.plan import Plan, make_plan
-from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.workers import WorkerPool
 from repl_rl.runs.trajectory_file import rows_of
 
@@ -128,19 +127,12 @@ async def measured(count: int, number: int, folder: Path) -> list[str]:
     engine, fmt = InstantEngine(files.codec), plan.format(None)
     sizes = {"context_tokens": CONTEXT_TOKENS}
     async with Env(plan, fmt) as env:
-        runner = RolloutRunner(
-            task=plan.task,
-            fmt=fmt,
-            sampler=plan.make_sampler(engine, files.codec, fmt, plan.sampling, **sizes),
-            kernels=env.kernels,
-            scorer=env.scorer,
-            max_in_flight=plan.sampling.max_in_flight,
-        )
+        sampler = plan.make_sampler(engine, files.codec, fmt, plan.sampling, **sizes)
+        runner = env.runner(sampler)
         if not count:
             return await timed(runner.run, plan, number)
         pool = WorkerPool(
             plan=plan,
-            fmt=fmt,
             files=files,
             row_tokens=CONTEXT_TOKENS,
             runner=runner,

@@ -114,7 +114,7 @@ def open_policy(
 
 def run_shown(runtime: Runtime, attempt: Attempt, loaded: LoadedModel, screen: Screen) -> Scored:
     """Make one trajectory. Its lines are shown as they come; those of another loop at its end."""
-    sampler = runtime.sampler
+    sampler = runtime.runner.sampler
     if is_line_loop(sampler):
         sampler.on_line = LineStream(loaded.codec, screen.say).show_line
         return runtime.run([attempt])[0]

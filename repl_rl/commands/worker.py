@@ -108,17 +108,11 @@ async def work(opening: Opening, rows: Rows) -> None:
     engine, fmt = BusyEngine(client), plan.format(files.chat_template)
     most = {"context_tokens": opening.context_tokens}
     async with contextlib.aclosing(engine), Env(plan, fmt) as env:
-        runner = RolloutRunner(
-            task=plan.task,
-            fmt=fmt,
-            sampler=plan.make_sampler(engine, files.codec, fmt, plan.sampling, **most),
-            kernels=env.kernels,
-            scorer=env.scorer,
-            max_in_flight=plan.sampling.max_in_flight,
-        )
+        sampler = plan.make_sampler(engine, files.codec, fmt, plan.sampling, **most)
         versions = own_versions(plan.sandbox.preload)
         rows.say(Report(format=FORMAT, versions=versions, walls=str(env.walls)))
-        await serve(rows, runner, engine, beat_s=plan.workers.timeout_s / _BEATS)
+        beat_s = plan.workers.timeout_s / _BEATS
+        await serve(rows, env.runner(sampler), engine, beat_s=beat_s)
 
 
 async def serve(rows: Rows, runner: RolloutRunner, engine: BusyEngine, *, beat_s: float) -> None:

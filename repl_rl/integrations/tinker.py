@@ -10,17 +10,15 @@ is not ours: it is neither made nor closed here.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
 
 import tinker
 
+from repl_rl.base.concurrency import Requests
 from repl_rl.engines.base import SampledLine, Weights, check_request, fault_of_line, line_end
 from repl_rl.errors import ConfigError, EngineError
 from repl_rl.transcript.tokens import Codec
-
-_CLOSED = "the engine was closed"
 
 
 class SamplingClient(Protocol):
@@ -60,26 +58,14 @@ class TinkerEngine:
         self._sizes = {"vocabulary": vocabulary, "context_tokens": context_tokens}
         self._temperature = temperature
         self._version = 0
-        self._tasks: set[asyncio.Task[SampledLine]] = set()
-        self._is_closed = False
+        self._requests = Requests()
         self.num_sampled = 0
         """Tokens of lines that ended."""
 
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
         """Implement `Engine.line`. EngineError for a response that is not exactly one line."""
         check_request(ids, max_tokens, **self._sizes)
-        if self._is_closed:
-            raise EngineError(_CLOSED)
-        task = asyncio.create_task(self._line(list(ids), max_tokens, seed))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            caller = asyncio.current_task()
-            if self._is_closed and caller is not None and not caller.cancelling():
-                raise EngineError(_CLOSED) from None
-            raise
+        return await self._requests.run(self._line(list(ids), max_tokens, seed))
 
     async def _line(self, ids: list[int], max_tokens: int, seed: int) -> SampledLine:
         version = self._version
@@ -135,12 +121,8 @@ class TinkerEngine:
 
     async def sleep(self) -> None:
         """Implement `Engine.sleep`: nothing is held here."""
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._requests.ended()
 
     async def aclose(self) -> None:
         """Implement `Engine.aclose`; the client stays open."""
-        self._is_closed = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._requests.close()

@@ -9,7 +9,7 @@ FSDP2. Does not know who takes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,9 +113,18 @@ def named_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 @dataclass
 class AdaptedModel:
-    """Weights of a model with an adapter, for whoever adds the two or takes them added."""
+    """Weights of a model with an adapter, for whoever adds the two or takes them added.
+
+    Of a model that ranks hold together both are in the memory of the host: see `leaving_weights`.
+    """
 
     model: Any  # peft's wrapper of a PreTrainedModel
+    adapter: dict[str, torch.Tensor] | None = None
+    """The adapter's own; None where the model has all of it."""
+    added: Sequence[tuple[str, torch.Tensor]] | None = None
+    """Sums, none of them where nobody is to walk them; None where the model has all of them."""
+    was_walked: bool = False
+    """True once an engine has walked the sums."""
 
     def why_whole(self) -> str | None:
         """Reason why others cannot add the adapter themselves; None where they can."""
@@ -124,38 +133,31 @@ class AdaptedModel:
         return unread_by_servers(self.model)
 
     def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
-        return named_weights(self.model)
+        assert self.added != [], "nobody walked those of the version before"
+        self.was_walked = True
+        return named_weights(self.model) if self.added is None else iter(self.added)
 
     def save_adapter(self, folder: Path) -> None:
         """Write the adapter as peft does."""
-        self.model.save_pretrained(folder)
+        self.model.save_pretrained(folder, state_dict=self.adapter)
 
 
-class GatheredAdapter(AdaptedModel):
-    """Weights of an adapted model that ranks hold together, in the memory of those that send.
+def leaving_weights(
+    model: Any, *, is_kept: bool = True, is_walked: bool = True
+) -> Iterable[tuple[str, torch.Tensor]]:
+    """Weights for an engine: `named_weights`, or an `AdaptedModel` where there is an adapter.
 
-    All ranks make one at the same time. Sums are gathered for an engine that walks them: the
-    adapter alone is a hundredth of the bytes. Once no engine has walked them, nobody needs them.
+    Where ranks hold shards, all of them call it at the same time, and those that keep the weights
+    get them gathered. Sums are gathered for an engine that walks them: the adapter alone is a
+    hundredth of the bytes. Once no engine has walked them, nobody needs them.
     """
-
-    def __init__(self, model: Any, *, is_kept: bool, adds: bool) -> None:
-        super().__init__(model)
-        self._adapter = whole_state(model, is_kept=is_kept)
-        self._added = gathered(named_weights(model), is_kept=is_kept) if adds else None
-        self.was_walked = False
-
-    def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
-        assert self._added is not None, "nobody walked those of the version before"
-        self.was_walked = True
-        return iter(self._added)
-
-    def save_adapter(self, folder: Path) -> None:
-        self.model.save_pretrained(folder, state_dict=self._adapter)
-
-
-def leaving_weights(model: Any) -> Iterable[tuple[str, torch.Tensor]]:
-    """Weights for an engine: `named_weights`, or an `AdaptedModel` where there is an adapter."""
-    return AdaptedModel(model) if is_adapted(model) else named_weights(model)
+    if not is_sharded(model):
+        return AdaptedModel(model) if is_adapted(model) else named_weights(model)
+    if not is_adapted(model):
+        return gathered(named_weights(model), is_kept=is_kept)
+    adapter = whole_state(model, is_kept=is_kept)
+    added = gathered(named_weights(model), is_kept=is_kept) if is_walked else []
+    return AdaptedModel(model, adapter, added)
 
 
 @torch.no_grad()

@@ -18,8 +18,8 @@ from repl_rl.errors import ConfigError
 from repl_rl.records import Attempt, Origin, Problem, Scored, Trajectory
 from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.rollout.episode import Episode, Session, Step
-from repl_rl.rollout.plan import TaskPlan, make_plan
-from repl_rl.rollout.runner import kernel_for, kernel_pool
+from repl_rl.rollout.plan import TaskPlan, TrajectorySampler, make_plan
+from repl_rl.rollout.runner import RolloutRunner, kernel_for, kernel_pool
 from repl_rl.rollout.scoring import Scorer, open_scorer
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.chat import ChatTemplate
@@ -124,6 +124,17 @@ class Env:
     def origin(self, *, tokenizer: str | None = None) -> Origin:
         """The origin of what is sampled in it, in the tokens of `tokenizer` or in bytes."""
         return self.plan.origin(self.format, tokenizer=tokenizer, isolation=str(self.walls))
+
+    def runner(self, sampler: TrajectorySampler) -> RolloutRunner:
+        """Runner of many rollouts at once in its kernels."""
+        return RolloutRunner(
+            task=self.plan.task,
+            fmt=self.format,
+            sampler=sampler,
+            kernels=self.kernels,
+            scorer=self.scorer,
+            max_in_flight=self.plan.sampling.max_in_flight,
+        )
 
     async def score(self, trajectory: Trajectory, problem: Problem) -> Scored:
         """Grade a trajectory from anywhere: return it with its verdict and its rewards.

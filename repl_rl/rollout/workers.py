@@ -40,7 +40,6 @@ from repl_rl.runs.folder import own_versions
 from repl_rl.runs.trajectory_file import StoredRow
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.encoding import prompt_ids
-from repl_rl.transcript.format import TranscriptFormat
 
 if TYPE_CHECKING:
     from repl_rl.models.loading import ModelFiles
@@ -269,7 +268,6 @@ class WorkerPool:
     """The workers of one process that trains. `async with` starts them, and ends them all."""
 
     plan: Plan
-    fmt: TranscriptFormat
     files: ModelFiles
     row_tokens: int
     context_tokens: int
@@ -298,20 +296,16 @@ class WorkerPool:
         self._versions = own_versions(self.plan.sandbox.preload)
         self._vocabulary = self.files.vocabulary
         self.tick_s = config.timeout_s / _TICKS
-        # Twice: a rollout is tried again where its kernel was lost.
-        self.most_s = 2 * (sampling.engine_timeout_s + sampling.time_limit_s) + _START_S
-        """Time for a trajectory, its kernel and its verdict."""
-
-    @property
-    def opening(self) -> Opening:
-        """Row that a worker reads first."""
-        return Opening(
+        self.opening = Opening(
             config=to_toml(self.plan.config),
             policy=self.files.name,
             row_tokens=self.row_tokens,
             context_tokens=self.context_tokens,
             search=searched(),
         )
+        # Twice: a rollout is tried again where its kernel was lost.
+        self.most_s = 2 * (sampling.engine_timeout_s + sampling.time_limit_s) + _START_S
+        """Time for a trajectory, its kernel and its verdict."""
 
     def __str__(self) -> str:
         walls = {one.walls: None for one in self._workers if one.walls}
@@ -323,7 +317,7 @@ class WorkerPool:
             self._clock = asyncio.create_task(self._tick())
             with explained(self.logs):
                 self.logs.mkdir(parents=True, exist_ok=True)
-            await run_all(_Worker.start, self._workers, at_once=len(self._workers))
+            await run_all(_Worker.start, self._workers)
             for lost in (one for one in self._workers if one.walls is None):
                 raise ConfigError(f"{lost.name} {lost.fault}")
         except BaseException:
@@ -407,7 +401,7 @@ class WorkerPool:
         if scored is UNSET:
             raise ConfigError("sent no trajectory")
         made, problem = scored.trajectory, attempt.problem
-        prompt = make_prompt(self.plan.task, problem, self.fmt)
+        prompt = make_prompt(self.runner.task, problem, self.runner.fmt)
         beginnings = (attempt.kernel_seed, attempt.branch), (attempt.seed, None)
         for name, is_so in {
             "problem": (scored.problem, made.problem_id) == (problem, problem.id),

@@ -28,7 +28,6 @@ from repl_rl.credit.base import More
 from repl_rl.engines.base import (
     BusyEngine,
     Engine,
-    EngineWrapper,
     PrefixSharing,
     SelfDescribing,
     SharedEngine,
@@ -48,14 +47,7 @@ from repl_rl.errors import ConfigError, DivergedError, EngineError
 from repl_rl.models import loading
 from repl_rl.models.policy import check_trainable
 from repl_rl.models.precision import Precision, keys_in, precision, warning
-from repl_rl.models.weights import (
-    GatheredAdapter,
-    gathered,
-    is_adapted,
-    is_sharded,
-    leaving_weights,
-    named_weights,
-)
+from repl_rl.models.weights import AdaptedModel, is_sharded, leaving_weights
 from repl_rl.progress import SILENT, Progress
 from repl_rl.records import Attempt, Origin, Scored
 from repl_rl.rollout.env import Env
@@ -122,7 +114,6 @@ class Runtime:
     engine: BusyEngine
     origin: Origin
     """The origin of what is sampled with it."""
-    sampler: TrajectorySampler
     context_tokens: int
     """The most tokens that the sampler allows a trajectory, prompt included."""
     runner: RolloutRunner
@@ -154,8 +145,19 @@ class Runtime:
 
     @property
     def about_engine(self) -> str:
-        """The engine in a few words, with the memory that it takes."""
-        return _about_engine(self)
+        """The engine in a few words, with the memory that it will take for keys and values."""
+        plan, loaded, manner = self.plan, self.loaded, self._manner.about
+        kind = plan.engine
+        about = f"{plan.about_engine}: {kind.about(plan.config)}"
+        more = f"; {manner}" if manner else ""
+        if not kind.holds_keys:
+            return about + more
+        dtype = loaded.precision.sampling
+        if kind.shares_weights:
+            dtype = keys_in(dtype, loaded.model.device.type)
+        num_tokens = kind.kept_tokens(plan.sampling.max_in_flight, self._row_tokens)
+        size = loading.cache_bytes(loaded, num_tokens=num_tokens, dtype=dtype)
+        return f"{about}, keys and values up to {size / 2**20:,.0f} MiB{more}"
 
     @property
     def answers(self) -> Answers:
@@ -170,8 +172,7 @@ class Runtime:
 
     def sampling_by(self, sampler: TrajectorySampler) -> Runtime:
         """Return the runtime with another sampler, for attempts that no engine makes."""
-        runner = self.runner.sampling_by(sampler)
-        return replace(self, sampler=sampler, runner=runner, workers=None)
+        return replace(self, runner=self.runner.sampling_by(sampler), workers=None)
 
     def begin_folder(self, folder: RunFolder, *, policy: str) -> None:
         """Write into a run's folder what says how its trajectories are sampled."""
@@ -194,38 +195,31 @@ class Runtime:
         Of ranks that share servers, the first one gives the weights to them and checks for all.
         Where weights are sharded all ranks gather them before that, and forward what it asks for.
         """
-        ranks, model, sampling, gap = self.ranks, self.loaded.model, self.plan.sampling, 0.0
-        weights: Any = None
+        ranks, model, manner, gap = self.ranks, self.loaded.model, self._manner, 0.0
+        shared = manner.engine if isinstance(manner.engine, SharedEngine) else None
+        sends = shared is None or ranks.is_first
+        weights = leaving_weights(model, is_kept=sends, is_walked=manner.walks_weights)
         make = partial(
             sync,
             self.engine,
             self.loaded,
             self._probe,
             version=version,
-            temperature=sampling.temperature,
-            timeout_s=sampling.engine_timeout_s,
+            temperature=self.plan.sampling.temperature,
+            timeout_s=self.plan.sampling.engine_timeout_s,
+            weights=weights,
         )
-        engine: Engine = self.engine
-        while isinstance(engine, EngineWrapper):
-            engine = engine.engine
-        shared = engine if isinstance(engine, SharedEngine) else None
-        sends = shared is None or ranks.is_first
         if is_sharded(model):
-            weights = (
-                GatheredAdapter(model, is_kept=sends, adds=self._manner.walks_weights)
-                if is_adapted(model)
-                else gathered(named_weights(model), is_kept=sends)
-            )
             for rank in range(1 if shared is not None else ranks.world):
                 with scored_by_all(self._score, ranks, leader=rank) as score:
                     if rank == ranks.rank:
-                        gap = self._run(make(weights=weights, score=score))
+                        gap = self._run(make(score=score))
         elif sends:
             gap = self._run(make())
         if shared is None:
             return gap
-        walked = not isinstance(weights, GatheredAdapter) or weights.was_walked
-        label, gap, self._manner.walks_weights = ranks.from_first((shared.label, gap, walked))
+        walked = not isinstance(weights, AdaptedModel) or weights.was_walked
+        label, gap, manner.walks_weights = ranks.from_first((shared.label, gap, walked))
         if not ranks.is_first:
             self._run(shared.adopt(label, version=version))
         if self.workers is not None:
@@ -324,16 +318,8 @@ def _opened(
                 env=env,
                 engine=engine,
                 origin=env.origin(tokenizer=loaded.source),
-                sampler=sampler,
                 context_tokens=context_tokens,
-                runner=RolloutRunner(
-                    task=plan.task,
-                    fmt=fmt,
-                    sampler=sampler,
-                    kernels=env.kernels,
-                    scorer=env.scorer,
-                    max_in_flight=sampling.max_in_flight,
-                ),
+                runner=env.runner(sampler),
                 loaded=loaded,
                 interrupts=interrupts,
                 ranks=ranks,
@@ -345,7 +331,6 @@ def _opened(
             if make_workers is not None:
                 workers = make_workers(
                     plan=plan,
-                    fmt=fmt,
                     files=loaded,
                     row_tokens=row_tokens,
                     context_tokens=context_tokens,
@@ -372,15 +357,15 @@ def scored_by_all(score: Score, ranks: Ranks, *, leader: int) -> Iterator[Score]
     end: tuple[Sequence[int], int] | None = None
 
     def led(ids: Sequence[int], start: int) -> list[float]:
-        ranks.from_rank(leader, (ids, start))
+        ranks.gather([(ids, start)])
         return score(ids, start)
 
     if ranks.rank != leader:
-        while (asked := ranks.from_rank(leader, end)) is not None:
+        while (asked := ranks.gather([end])[leader]) is not None:
             score(*asked)
     yield led
     if ranks.rank == leader:
-        ranks.from_rank(leader, end)
+        ranks.gather([end])
 
 
 async def sync(
@@ -439,22 +424,6 @@ def _remedy(types: Precision) -> str:
     return "give grpo.dtype = 'float32' to see whether it is rounding alone"
 
 
-def _about_engine(runtime: Runtime) -> str:
-    """The engine in a few words, with the memory that it will take for keys and values."""
-    plan, loaded, manner = runtime.plan, runtime.loaded, runtime._manner.about
-    kind = plan.engine
-    about = f"{plan.about_engine}: {kind.about(plan.config)}"
-    more = f"; {manner}" if manner else ""
-    if not kind.holds_keys:
-        return about + more
-    dtype = loaded.precision.sampling
-    if kind.shares_weights:
-        dtype = keys_in(dtype, loaded.model.device.type)
-    num_tokens = kind.kept_tokens(plan.sampling.max_in_flight, runtime._row_tokens)
-    size = loading.cache_bytes(loaded, num_tokens=num_tokens, dtype=dtype)
-    return f"{about}, keys and values up to {size / 2**20:,.0f} MiB{more}"
-
-
 def load_policy(
     plan: Plan,
     policy: str,
@@ -467,13 +436,8 @@ def load_policy(
 
     Raises ConfigError, before weights are read, for what cannot fit, and as `open_runtime`.
     """
-
-    def agree(recomputes: bool, num_rows: int) -> tuple[bool, int]:
-        """Return what fits all: they forward equally often, and one may have less memory."""
-        every = ranks.gather([(recomputes, num_rows)])
-        return any(one for one, _ in every), min(number for _, number in every)
-
-    return estimate(plan, policy, say=say, is_training=is_training, ranks=ranks, agree=agree)()
+    gather = ranks.gather
+    return estimate(plan, policy, say=say, is_training=is_training, ranks=ranks, gather=gather)()
 
 
 def estimate(
@@ -483,14 +447,11 @@ def estimate(
     say: Callable[[str], None],
     is_training: bool = False,
     ranks: Ranks = ALONE,
-    agree: Callable[[bool, int], tuple[bool, int]] = lambda recomputes, num_rows: (
-        recomputes,
-        num_rows,
-    ),
+    gather: Callable[[Sequence[tuple[bool, int]]], list[tuple[bool, int]]] = list,
 ) -> Callable[[], loading.LoadedModel]:
     """Report the memory that `load_policy` would take. Returns what then reads the weights.
 
-    `agree` makes of recomputation and micro-batch, as they suit this rank, those of all ranks.
+    `gather` returns recomputation and micro-batch, as they suit this rank, for all ranks.
     Raises ConfigError as `load_policy` does.
     """
     grpo = plan.grpo
@@ -524,7 +485,9 @@ def estimate(
     if is_training and grpo.micro_batch_size == "auto" and device.type == "cuda":
         size = grpo.problems_per_step * grpo.group_size // ranks.world
         num_rows = rows_at_once(plan, size, taken=partial(taken, recomputes), free=free)
-    recomputes, num_rows = agree(recomputes, num_rows)
+    # Ranks forward equally often, and one may have less memory.
+    all_recompute, all_rows = zip(*gather([(recomputes, num_rows)]), strict=True)
+    recomputes, num_rows = any(all_recompute), min(all_rows)
     memory = taken(recomputes, num_rows)
     memory.check(free)
     say(f"device: {loading.about_device(device, visible=os.environ.get('CUDA_VISIBLE_DEVICES'))}")

@@ -52,12 +52,15 @@ _ROWS, _NUMBERS = "ahead.jsonl", "ahead.json"
 """In a checkpoint: trajectories of the next step, and the numbers of their rollouts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Rollouts:
-    """This rank's rollouts of a step, and what they took."""
+    """This rank's rollouts of a step, under way or ended, and what they took."""
 
     step: int
-    own: list[Scored]
+    made: list[Scored] = field(default_factory=list)
+    """Trajectories that have ended, in the order of their ends."""
+    own: list[Scored] = field(default_factory=list)
+    """Trajectories in the order of the batch, once all are there."""
     num_again: int = 0
     """Groups that were rolled out again."""
     taken: Taken | None = None
@@ -80,16 +83,6 @@ class _Rolled:
     """Shares as in `Taken.shares`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ahead:
-    """Rollouts of this rank that are under way beside an update."""
-
-    step: int
-    work: Apart[_Rollouts]
-    made: list[Scored]
-    """Trajectories that have ended, in the order of their ends."""
-
-
 @dataclass(slots=True, kw_only=True)
 class Training:
     """The steps of one run; the trainer calls back into it.
@@ -109,7 +102,7 @@ class Training:
     """None where all groups begin at their prompts."""
     _rolled: _Rolled | None = None
     """Rollouts of the step under way, or of the next one as soon as they have ended."""
-    _ahead: _Ahead | None = None
+    _ahead: tuple[_Rollouts, Apart[None]] | None = None
     """Rollouts of the next step, which are under way."""
     _row: dict[str, float] = field(default_factory=dict)
     """Numbers of the latest rollouts that no row of metrics has yet."""
@@ -125,7 +118,7 @@ class Training:
         runtime, step = self.runtime, policy_version
         if self._ahead is not None:
             self._laps.begin("rollout")
-            self._settle(self._ahead)
+            self._settle(*self._ahead)
         self._laps.begin("sync")
         gap = runtime.sync(step)
         every = self.settings.eval.every
@@ -142,12 +135,12 @@ class Training:
         assert rolled is not None
         assert [one.trajectory.group_index for one in rolled.own] == list(numbers)
         self._row["rollout/sync_gap"] = gap
-        if self._is_stale and step + self.settings.grpo.num_rollout_updates < self._num_steps:
+        grpo, num_rows = self.settings.grpo, len(rolled.own)
+        if grpo.staleness and step + grpo.num_rollout_updates < grpo.steps:
             self._go_ahead(numbers, step)
         else:
             runtime.sleep()
         self._laps.begin("update")
-        grpo, num_rows = self.settings.grpo, len(rolled.own)
         size = largest_divisor(num_rows // grpo.updates_per_rollout, at_most=grpo.most_rows)
         self._micro_batches = itertools.count(1)
         self._updated = self.progress.inside("update", num_rows * grpo.passes // size)
@@ -164,8 +157,8 @@ class Training:
     def can_go_on(self, step: int) -> bool:
         """Say whether a checkpoint of this step can have the rollouts that its run goes on with."""
         is_rolled = self._rolled is not None and self._rolled.step == step
-        is_last = step >= self._num_steps
-        return not self._is_stale or is_rolled or self._ahead is not None or is_last
+        is_last = step >= self.settings.grpo.steps
+        return not self.settings.grpo.staleness or is_rolled or self._ahead is not None or is_last
 
     def save(self, step: int, checkpoint: Path) -> None:
         """Write the next step's rollouts into the checkpoint of a step, where they are made ahead.
@@ -173,10 +166,10 @@ class Training:
         The weights that sample them are gone by then. It waits for them, as the next update would.
         All ranks call it.
         """
-        if not self._is_stale:
+        if not self.settings.grpo.staleness:
             return
         if self._ahead is not None and (self._rolled is None or self._rolled.step != step):
-            self._settle(self._ahead)
+            self._settle(*self._ahead)
         rolled = self._rolled
         if self.sink is not None and rolled is not None and rolled.step == step:
             rows = rows_of(rolled.all_ranks)
@@ -188,14 +181,11 @@ class Training:
         rows: list[Scored] = []
         row: dict[str, float] = {}
         if self.sink is not None and (checkpoint / _ROWS).is_file():
-            found = list(read_trajectories(checkpoint / _ROWS))
-            # One that stands in several places is one trajectory.
-            known = {
-                (t.group_index, t.sibling_index): one for one in found for t in [one.trajectory]
-            }
-            rows = [
-                known[t.group_index, t.sibling_index] for t in (one.trajectory for one in found)
-            ]
+            known: dict[tuple[int, int], Scored] = {}
+            for one in read_trajectories(checkpoint / _ROWS):
+                sibling = one.trajectory.group_index, one.trajectory.sibling_index
+                # One that stands in several places is one trajectory.
+                rows.append(known.setdefault(sibling, one))
             row = json.loads((checkpoint / _NUMBERS).read_bytes())
         ranks = self.runtime.ranks
         rows = ranks.from_first(rows)
@@ -205,32 +195,16 @@ class Training:
     def close(self) -> None:
         """End rollouts that are under way. What there is of them is kept."""
         if self._ahead is not None:
-            self._ahead.work.cancel()
-            self._keep_part(self._ahead.step, self._ahead.made)
+            rollouts, work = self._ahead
+            work.cancel()
+            self._keep_part(rollouts)
             self._ahead = None
 
-    @property
-    def _is_stale(self) -> bool:
-        return self.settings.grpo.staleness > 0
-
-    @property
-    def _num_steps(self) -> int:
-        return self.settings.grpo.steps
-
     def _roll_out(self, numbers: Sequence[int], step: int) -> None:
-        """Roll out this rank's rows of one step; if something ends it, those made so far are kept.
-
-        The first rank also has those of all, in the order of the batch.
-        """
-        made: list[Scored] = []
-        sample = self._sampling(numbers, step, made, self.progress.inside)
-        try:
-            done = self.runtime.interrupts.stoppable(sample)
-            rolled = self._gathered(done or _Rollouts(step=step, own=made))
-        except BaseException:
-            self._keep_part(step, made)
-            raise
-        self._keep(rolled)
+        """Roll out this rank's rows of one step."""
+        rollouts = _Rollouts(step)
+        sample = self._sampling(numbers, rollouts, self.progress.inside)
+        self._take(rollouts, lambda: self.runtime.interrupts.stoppable(sample))
         self.runtime.interrupts.release()
 
     def _go_ahead(self, numbers: Sequence[int], step: int) -> None:
@@ -238,28 +212,36 @@ class Training:
         grpo = self.settings.grpo
         num_problems = grpo.problems_per_step * grpo.updates_per_rollout
         numbers, step = [one + num_problems for one in numbers], step + grpo.num_rollout_updates
-        made: list[Scored] = []
+        rollouts = _Rollouts(step)
         # Without bars: the update's is on the screen.
-        work = Apart(self._sampling(numbers, step, made, lambda *_: ignore))
-        self._ahead = _Ahead(step=step, work=work, made=made)
+        self._ahead = rollouts, Apart(self._sampling(numbers, rollouts, lambda *_: ignore))
 
-    def _settle(self, ahead: _Ahead) -> None:
+    def _settle(self, rollouts: _Rollouts, work: Apart[None]) -> None:
         """Wait for the rollouts that were begun ahead. A signal waits as long: see `save`."""
         with self.runtime.interrupts.shield():
             try:
-                rolled = self._gathered(ahead.work.result())
-            except BaseException:
-                self._keep_part(ahead.step, ahead.made)
-                raise
+                self._take(rollouts, work.result)
             finally:
                 self._ahead = None
-            self._keep(rolled)
             self.runtime.sleep()
 
+    def _take(self, rollouts: _Rollouts, end: Callable[[], object]) -> None:
+        """Keep the rollouts of a step, as they `end`; if that fails, those made so far.
+
+        The first rank also has those of all, in the order of the batch.
+        """
+        try:
+            end()
+            rolled = self._gathered(rollouts)
+        except BaseException:
+            self._keep_part(rollouts)
+            raise
+        self._keep(rolled)
+
     def _sampling(
-        self, numbers: Sequence[int], step: int, made: list[Scored], inside: _Inside
-    ) -> Callable[[], _Rollouts]:
-        """Return what makes this rank's rollouts of a step. Trajectories join `made` as they end.
+        self, numbers: Sequence[int], rollouts: _Rollouts, inside: _Inside
+    ) -> Callable[[], None]:
+        """Return what makes this rank's rollouts of a step.
 
         All ranks call it. It talks to no other rank itself.
         """
@@ -267,21 +249,21 @@ class Training:
         if self.prefixes is not None:
             self.prefixes.agree(problems)
         update = inside("sampling", len(numbers))
-        run = partial(run_counted, self.runtime, update=update, on_scored=made.append)
+        run = partial(run_counted, self.runtime, update=update, on_scored=rollouts.made.append)
 
-        def sample() -> _Rollouts:
+        def sample() -> None:
             counted = RolloutCounts(self.runtime)
             stems = {} if self.prefixes is None else self.prefixes.stems(problems)
-            make = partial(self._attempts, numbers, step, stems)
+            make = partial(self._attempts, numbers, rollouts.step, stems)
             scored = rolled_out(self.credit, make(), partial(run_as_one, run))
-            scored, num_again = self._roll_again(scored, make, inside)
-            return _Rollouts(step=step, own=scored, num_again=num_again, taken=counted.taken())
+            rollouts.own, rollouts.num_again = self._roll_again(scored, make, inside)
+            rollouts.taken = counted.taken()
 
         return sample
 
     def _gathered(self, rollouts: _Rollouts) -> _Rolled:
         """The rollouts of all ranks, and the numbers of their row. All ranks call it."""
-        ranks, own = self.runtime.ranks, rollouts.own
+        ranks, own = self.runtime.ranks, rollouts.own or rollouts.made
         everything = ranks.gather_first(own)
         takens = [one for one in ranks.gather_first([rollouts.taken]) if one is not None]
         num_again = sum(ranks.gather([rollouts.num_again]))
@@ -307,9 +289,9 @@ class Training:
             if self.prefixes is not None:
                 self.prefixes.learn(scored)
 
-    def _keep_part(self, step: int, made: Sequence[Scored]) -> None:
-        if made and self.sink is not None:
-            self.sink.folder.append_trajectories(rollouts_name(step), made)
+    def _keep_part(self, rollouts: _Rollouts) -> None:
+        if rollouts.made and self.sink is not None:
+            self.sink.folder.append_trajectories(rollouts_name(rollouts.step), rollouts.made)
 
     def _roll_again(
         self, scored: list[Scored], make: Callable[..., list[Attempt]], inside: _Inside

@@ -263,9 +263,9 @@ def _run(
         if ranks.is_first:
             folder = RunFolder(path, is_begun=run is not None)
             stack.callback(folder.close)
-            _begin(folder, run, runtime, policy, progress)
-        if run is not None:
-            _say_ranks(run, ranks, progress)
+            if run is not None:
+                _say_resumed(run, runtime.origin, ranks, progress)
+            runtime.begin_folder(folder, policy=policy)
         progress.say(f"run: {path}, seed {plan.seed}{f', {ranks}' if ranks.are_several else ''}")
         what = f"an adapter of rank {plan.lora.rank}" if plan.lora.rank else "all weights"
         progress.say(f"trains: {what}, learning rate {plan.grpo.learning_rate:g}")
@@ -329,16 +329,7 @@ def _policy(
         return resolve_model(policy_folder(plan, progress, recipe=recipe))
 
 
-def _begin(
-    folder: RunFolder, run: Begun | None, runtime: Runtime, policy: str, progress: Progress
-) -> None:
-    """Write into the run's folder all that is known of the run before its first step."""
-    if run is not None:
-        _say_resumed(run, runtime.origin, progress)
-    runtime.begin_folder(folder, policy=policy)
-
-
-def _say_resumed(run: Begun, origin: Origin, progress: Progress) -> None:
+def _say_resumed(run: Begun, origin: Origin, ranks: Ranks, progress: Progress) -> None:
     """Cut what lies beyond the checkpoint, and say from where the run goes on, and with what."""
     for text in cut(run):
         progress.say(text)
@@ -348,10 +339,7 @@ def _say_resumed(run: Begun, origin: Origin, progress: Progress) -> None:
         if was.get(name, version) != version:
             progress.warn(f"the run began with {name} {was[name]}, and is resumed with {version}")
     progress.say(f"resumed after step {run.step}")
-
-
-def _say_ranks(run: Begun, ranks: Ranks, progress: Progress) -> None:
-    """Warn where the checkpoint is of another number of processes, each with a random state."""
+    # Each process has saved a random state.
     states = () if run.checkpoint is None else run.checkpoint.glob("rng_state*.pth")
     num_saved = len(list(states))
     if num_saved not in (0, ranks.world):

@@ -95,11 +95,7 @@ class Ranks:
 
     def from_first(self, value: T) -> T:
         """Give the first rank's value to all."""
-        return self.from_rank(0, value)
-
-    def from_rank(self, rank: int, value: T) -> T:
-        """Give one rank's value to all."""
-        return self.gather([value])[rank]
+        return self.gather([value])[0]
 
     def any(self, is_so: bool) -> bool:
         """Return whether it is so for one of them."""

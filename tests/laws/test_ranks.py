@@ -382,7 +382,7 @@ def test_of_ranks_that_share_servers_those_behind_the_first_adopt_its_weights() 
     runtime: Any = SimpleNamespace(
         engine=BusyEngine(engine), ranks=Second(rank=1, world=2), loaded=nothing, _probe=[1],
         plan=SimpleNamespace(sampling=SamplingConfig()), _run=asyncio.run, workers=Shared(),
-        _manner=SimpleNamespace(walks_weights=True),
+        _manner=SimpleNamespace(engine=engine, walks_weights=True),
     )  # fmt: skip
     runtime.workers.adopt = lambda label, version: runtime.workers.adopted.append((label, version))
     assert Runtime.sync(runtime, 3) == 0.25

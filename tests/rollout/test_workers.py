@@ -23,7 +23,6 @@ from repl_rl.rollout import workers
 from repl_rl.rollout.plan import make_plan
 from repl_rl.rollout.workers import Report, WorkerPool
 from repl_rl.runs.trajectory_file import FORMAT
-from repl_rl.transcript.format import PYTHON
 from scripted_worker import CODEC, ROWS, OneTask, SeededEngine, runner_of
 
 pytestmark = pytest.mark.slow
@@ -89,7 +88,6 @@ def pool_of(
     files: Any = SimpleNamespace(name="a model", codec=CODEC, vocabulary=256)
     pool = WorkerPool(
         plan=replace(make_plan(config), task=OneTask()),
-        fmt=PYTHON,
         files=files,
         row_tokens=64,
         context_tokens=64,

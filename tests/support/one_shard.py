@@ -121,7 +121,7 @@ def synced(loaded: LoadedModel, engine: Own, ranks: Ranks) -> dict[str, Any]:
     runtime: Any = SimpleNamespace(
         engine=BusyEngine(engine), ranks=ranks, loaded=loaded, _probe=PROBE,
         plan=SimpleNamespace(sampling=SamplingConfig()), _run=asyncio.run, workers=None,
-        _manner=SimpleNamespace(walks_weights=True),
+        _manner=SimpleNamespace(engine=engine, walks_weights=True),
     )  # fmt: skip
     runtime._score = lambda ids, start: Runtime._score(runtime, ids, start)
     gap = Runtime.sync(runtime, 3)

@@ -85,7 +85,7 @@ class Adapters:
                 return f"{replica.url} does not load it: {error}"
             return None
 
-        reasons = await run_all(load, self._replicas, at_once=len(self._replicas))
+        reasons = await run_all(load, self._replicas)
         if (why := next(filter(None, reasons), None)) is None:
             return None
         if self._sent:
@@ -101,9 +101,7 @@ class Adapters:
                 self._sent.remove(folder)
 
     async def _drop(self, folder: Path) -> None:
-        await run_all(
-            lambda one: one.drop_adapter(folder), self._replicas, at_once=len(self._replicas)
-        )
+        await run_all(lambda one: one.drop_adapter(folder), self._replicas)
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 

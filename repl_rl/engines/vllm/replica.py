@@ -93,13 +93,11 @@ class Replica:
         """Label of the weights that it should have; None if the server gives no label."""
         self._adapter: Path | None = None
         """Folder of the adapter that lines are asked for with, under its name."""
-        self._confirmed_at = -math.inf
         self._confirming = asyncio.Lock()
+        """Held by who asks what weights it has, and while it gets others."""
         self._asked_at = -math.inf
         self._fault: str | None = None
         """The answer to the question that was asked then; None for the right weights."""
-        self._is_settled = asyncio.Event()
-        self._is_settled.set()
         self._num_failures = 0
         """Failed updates; after one nobody knows what weights it has."""
 
@@ -184,8 +182,7 @@ class Replica:
         """
         self.num_in_flight += 1
         try:
-            await self._is_settled.wait()
-            if time.monotonic() - self._confirmed_at >= _TRUST_S:
+            if self._fault is not None or time.monotonic() - self._asked_at >= _TRUST_S:
                 await self.confirm()
             return await self._sample(ids, params, timeout_s)
         finally:
@@ -200,7 +197,7 @@ class Replica:
             sampled = await self._generate(ids, params, adapter=adapter, timeout_s=timeout_s)
         except RefusedRequest as error:
             if adapter is not None and error.status == 404:
-                self._confirmed_at = -math.inf  # before the next line it is loaded again
+                self._asked_at = -math.inf  # before the next line it is loaded again
                 raise Unavailable(f"it has lost the adapter: {error}") from None
             raise ConfigError(f"the server at {self.url} refuses a line: {error}") from None
         finally:
@@ -236,7 +233,6 @@ class Replica:
                 self._fault = await self._fault_of_weights()
             if self._fault is not None:
                 raise Unavailable(self._fault)
-            self._confirmed_at = self._asked_at
 
     async def _fault_of_weights(self) -> str | None:
         try:
@@ -305,33 +301,27 @@ class Replica:
         Raises EngineError if it cannot load them, ConfigError if it was not started for this, and
         Unavailable. Its weights are unknown then, so it samples nothing until the next update.
         """
-        self._is_settled = asyncio.Event()
-        try:
-            await self._take_over(load, label)
-            self._adapter, self.version = None, version
-        except BaseException:
-            self._num_failures += 1  # before any line in flight goes on
-            with contextlib.suppress(Unavailable, ConfigError):  # what came before says more
-                await self._resume(label)
-            raise
-        await self._resume(label)
-        self._confirmed_at = time.monotonic()
+        async with self._confirming:
+            self._label, self._asked_at = label, -math.inf
+            try:
+                await self._take_over(load, label)
+                self._adapter, self.version = None, version
+            except BaseException:
+                self._num_failures += 1  # before any line in flight goes on
+                with contextlib.suppress(Unavailable, ConfigError):  # what came before says more
+                    await self._control("/resume")
+                raise
+            await self._control("/resume")
+            self._fault, self._asked_at = None, time.monotonic()
 
     def adopt(self, label: str, *, version: int) -> None:
         """Expect these weights, which another process has had it load."""
         self.version = version
-        self._confirmed_at = -math.inf
-        if is_adapter(label):
+        self._asked_at = -math.inf
+        if "/" in label:  # the folder of an adapter
             self._adapter = Path(label)
         else:
             self._label, self._adapter = label, None
-
-    async def _resume(self, label: str) -> None:
-        self._label, self._confirmed_at = label, -math.inf
-        try:
-            await self._control("/resume")
-        finally:
-            self._is_settled.set()
 
     async def _take_over(self, load: Callable[[], Awaitable[None]], label: str) -> None:
         await self._control("/pause", params={"mode": "keep"})
@@ -384,16 +374,9 @@ class Replica:
         errors = [_value(worker, "error") for worker in workers]
         return next(map(_word, filter(None, errors)), None if errors else "no worker")
 
-    async def _control(
-        self,
-        path: str,
-        *,
-        method: str = "POST",
-        timeout_s: float | None = _CONTROL_S,
-        **content: Any,
-    ) -> Any:
+    async def _control(self, path: str, *, method: str = "POST", **content: Any) -> Any:
         try:
-            return await self._ask(method, path, timeout_s=timeout_s, **content)
+            return await self._ask(method, path, **{"timeout_s": _CONTROL_S, **content})
         except Unavailable as error:
             raise Unavailable(f"{self.url} does not take new weights: {error}") from None
         except RefusedRequest as error:
@@ -401,11 +384,9 @@ class Replica:
                 f"the server at {self.url} does not take new weights: {error}; {START}"
             ) from None
 
-    async def _ask(
-        self, method: str, path: str, *, timeout_s: float | None = _QUICK_S, **content: Any
-    ) -> Any:
-        """Ask the server, and return its parsed answer."""
-        response = await self._send(method, path, timeout_s=timeout_s, **content)
+    async def _ask(self, method: str, path: str, **content: Any) -> Any:
+        """Ask the server as `_send` does, and return its parsed answer."""
+        response = await self._send(method, path, **content)
         try:
             return response.json()
         except (ValueError, RecursionError):
@@ -451,11 +432,6 @@ async def persist(attempt: Callable[[], Awaitable[T]]) -> T:
         raise EngineError(
             f"{error}; see its log, restart it if it is gone, then start the run again"
         ) from None
-
-
-def is_adapter(label: str) -> bool:
-    """Return whether weights of this label are an adapter: the label is then its folder."""
-    return "/" in label
 
 
 def check_settings(urls: Sequence[str], *, temperature: float) -> None:

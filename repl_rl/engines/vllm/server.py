@@ -24,15 +24,16 @@ import shutil
 import tempfile
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from repl_rl.base.concurrency import run_all
+from repl_rl.base.concurrency import Requests, run_all
 from repl_rl.base.disk import explained
 from repl_rl.config import Config
 from repl_rl.config.sections import SamplingConfig
@@ -62,14 +63,11 @@ from repl_rl.errors import ConfigError, EngineError, how_to_get_vllm
 if TYPE_CHECKING:
     from repl_rl.models.loading import ModelFiles
 
-T = TypeVar("T")
-
 _DOWN_S = 5.0
 """For how long others are asked first after a failure."""
 
-_CLOSED = "the engine was closed"
 
-
+@dataclass(eq=False)
 class VLLMServerEngine:
     """Engine over vLLM servers. `row_tokens` are the most that a trajectory has with its prompt.
 
@@ -78,128 +76,93 @@ class VLLMServerEngine:
     folder for the servers. A line that has not come after `line_timeout_s` is an error.
     """
 
-    def __init__(
-        self,
-        urls: Sequence[str],
-        *,
-        newline_ids: Set[int],
-        eos_ids: Set[int],
-        vocabulary: int,
-        row_tokens: int,
-        temperature: float = 1.0,
-        forbidden_ids: Set[int] = frozenset(),
-        weights_dir: Path | None = None,
-        line_timeout_s: float = 300.0,
-        open_transfer: Callable[..., Transfer] | None = None,
-    ) -> None:
-        check_settings(urls, temperature=temperature)
-        self._newline_ids = newline_ids
-        self._eos_ids = eos_ids
-        self._stop_ids = newline_ids | eos_ids
-        self._vocabulary = vocabulary
-        self._forbidden_ids = forbidden_ids
-        self._row_tokens = row_tokens
-        self._line_timeout_s = line_timeout_s
-        self._weights_dir = weights_dir
-        self._open_transfer = open_transfer
+    urls: Sequence[str]
+    _: KW_ONLY
+    newline_ids: Set[int]
+    eos_ids: Set[int]
+    vocabulary: int
+    row_tokens: int
+    temperature: float = 1.0
+    forbidden_ids: Set[int] = frozenset()
+    weights_dir: str | Path | None = None
+    line_timeout_s: float = 300.0
+    open_transfer: Callable[..., Transfer] | None = None
+    label: str = field(default="", init=False)
+    """Label of the engine, as in `SharedEngine.label`."""
+    about: str = field(default="", init=False)
+    """The way that an adapter takes to the servers, as in `SelfDescribing.about`."""
+    num_sampled: int = field(default=0, init=False)
+    """Tokens of lines that ended."""
+
+    def __post_init__(self) -> None:
+        check_settings(self.urls, temperature=self.temperature)
+        self._stop_ids = self.newline_ids | self.eos_ids
         self._transfers: dict[str, Transfer] = {}
         """Ways through memory, by the addresses of servers."""
         self._folder: Path | None = None
         self._params = {
-            "temperature": temperature,
+            "temperature": self.temperature,
             "stop_token_ids": sorted(self._stop_ids),
-            "logit_bias": logit_bias(forbidden_ids),
+            "logit_bias": logit_bias(self.forbidden_ids),
             "ignore_eos": True,
             "logprobs": 0,  # the sampled token's alone
             "detokenize": False,
             "skip_clone": True,
         }
         self._client = _client()
-        self._replicas = [Replica(url, self._client) for url in urls]
+        self._replicas = [Replica(url, self._client) for url in self.urls]
         self._homes = _Homes()
         self._run = secrets.token_hex(4)
         self._adapters = Adapters(self._replicas, self._run)
-        self.label = ""
-        """Label of the engine, as in `SharedEngine.label`."""
-        self.about = ""
-        """The way that an adapter takes to the servers, as in `SelfDescribing.about`."""
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._requests = Requests()
         self._gate = asyncio.Lock()
         self._is_open = False
-        self._is_closed = False
-        self.num_sampled = 0
-        """Tokens of lines that ended."""
 
     async def open(self) -> None:
         """Check every server, once. ConfigError for one that cannot be used."""
         async with self._gate:
             if not self._is_open:
-                vocabulary, row_tokens = self._vocabulary, self._row_tokens
-                await self._each(
-                    lambda one: one.check(vocabulary=vocabulary, row_tokens=row_tokens)
-                )
+                vocabulary, row_tokens = self.vocabulary, self.row_tokens
+                check = partial(Replica.check, vocabulary=vocabulary, row_tokens=row_tokens)
+                await run_all(check, self._replicas)
                 self._is_open = True
 
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
         """Sample a line: see `Engine.line`."""
-        check_request(ids, max_tokens, vocabulary=self._vocabulary, context_tokens=self._row_tokens)
-        return await self._tracked(self._line(list(ids), max_tokens, seed))
+        check_request(ids, max_tokens, vocabulary=self.vocabulary, context_tokens=self.row_tokens)
+        return await self._requests.run(self._line(list(ids), max_tokens, seed))
 
     async def sync(self, weights: Weights, *, version: int) -> None:
         """Send weights to the servers; lines in flight go on with them: see `Engine.sync`.
 
         Where an adapter goes alone, lines in flight keep the one that they began with.
         """
-        await self._tracked(self._sync(weights, version))
+        await self._requests.run(self._sync(weights, version))
 
     async def adopt(self, label: str, *, version: int) -> None:
         """Follow weights that another process has sent: see `SharedEngine.adopt`."""
-        await self._tracked(self._adopt(label, version))
+        await self._requests.run(self._adopt(label, version))
 
     async def sleep(self) -> None:
         """Keep the servers' memory, which is not the trainer's to take: see `Engine.sleep`.
 
         A phase of sampling has ended: EngineError if a server has got weights from somebody else.
         """
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._requests.ended()
         if self._is_open:
-            await self._tracked(self._confirm())
-
-    async def _each(self, function: Callable[[Replica], Awaitable[None]]) -> None:
-        """Call it for all servers at once."""
-        await run_all(function, self._replicas, at_once=len(self._replicas))
+            await self._requests.run(self._confirm())
 
     async def _confirm(self) -> None:
         """EngineError if lines may have been sampled from other weights than those sent last."""
-        await self._each(lambda one: persist(one.confirm))
+        await run_all(lambda one: persist(one.confirm), self._replicas)
 
     async def aclose(self) -> None:
         """Cancel the requests; the servers go on: see `Engine.aclose`."""
-        self._is_closed = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._requests.close()
         await self._adapters.drop_all()
         await self._client.aclose()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
-
-    async def _tracked(self, work: Coroutine[Any, Any, T]) -> T:
-        """`work`, which ends in EngineError when the engine is closed."""
-        if self._is_closed:
-            work.close()
-            raise EngineError(_CLOSED)
-        caller = asyncio.current_task()
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            if self._is_closed and caller is not None and not caller.cancelling():
-                raise EngineError(_CLOSED) from None
-            raise
 
     # Lines
 
@@ -207,13 +170,13 @@ class VLLMServerEngine:
         params = {**self._params, "max_tokens": max_tokens, "seed": seed}
         failed: list[Replica] = []
         try:
-            async with asyncio.timeout(self._line_timeout_s):
+            async with asyncio.timeout(self.line_timeout_s):
                 await self.open()
                 return await persist(lambda: self._try(ids, params, failed))
         except TimeoutError:
             names = ", ".join(replica.url for replica in self._replicas)
             raise EngineError(
-                f"no line from {names} in {self._line_timeout_s:g} s; see the server's log"
+                f"no line from {names} in {self.line_timeout_s:g} s; see the server's log"
             ) from None
 
     async def _try(
@@ -223,7 +186,7 @@ class VLLMServerEngine:
         replica = self._choose(ids, failed)
         try:
             # Half: if a server hangs, there is time to ask another.
-            sampled, version = await replica.sample(ids, params, timeout_s=self._line_timeout_s / 2)
+            sampled, version = await replica.sample(ids, params, timeout_s=self.line_timeout_s / 2)
             self._check_sampled(sampled, params["max_tokens"])
         except Unavailable as error:
             failed.append(replica)
@@ -232,7 +195,7 @@ class VLLMServerEngine:
         line_ids, logprobs = sampled
         self._homes.note([*ids, *line_ids], replica)
         self.num_sampled += len(line_ids)
-        end = line_end(line_ids[-1], newline_ids=self._newline_ids, eos_ids=self._eos_ids)
+        end = line_end(line_ids[-1], newline_ids=self.newline_ids, eos_ids=self.eos_ids)
         return SampledLine(ids=line_ids, logprobs=logprobs, end=end, policy_version=version)
 
     def _choose(self, ids: list[int], failed: list[Replica]) -> Replica:
@@ -249,7 +212,7 @@ class VLLMServerEngine:
         """Unavailable unless this is exactly one whole line."""
         ids, logprobs = sampled
         fault = fault_of_line(
-            ids, logprobs, vocabulary=self._vocabulary, forbidden=self._forbidden_ids
+            ids, logprobs, vocabulary=self.vocabulary, forbidden=self.forbidden_ids
         )
         if fault is not None:
             raise Unavailable(fault)
@@ -262,7 +225,7 @@ class VLLMServerEngine:
     async def _sync(self, weights: Weights, version: int) -> None:
         await self.open()
         if self._folder is None:
-            self._folder = _make_folder(self._weights_dir).resolve()
+            self._folder = _make_folder(self.weights_dir)
         if isinstance(weights, AdaptedWeights):
             sent = await self._adapters.send(weights, self._folder, version=version)
             self.about = self._adapters.about
@@ -270,19 +233,18 @@ class VLLMServerEngine:
                 self.label = str(sent)
                 return
         self.label = label = f"{self._run}-{version}"
-        if self._open_transfer is not None:
-            for replica in self._replicas:  # one after another: each reads the trainer's memory
-                load = partial(self._send, self._open_transfer, replica, weights)
-                await persist(partial(replica.update, load, version=version, label=label))
+
+        async def give(replica: Replica, load: Callable[[], Awaitable[None]]) -> None:
+            await persist(partial(replica.update, load, version=version, label=label))
+
+        if self.open_transfer is not None:
+            for one in self._replicas:  # one after another: each reads the trainer's memory
+                await give(one, partial(self._send, self.open_transfer, one, weights))
             return
         path = self._folder / f"{label}.safetensors"
         try:
             await asyncio.to_thread(_write, weights, path)
-            await self._each(
-                lambda one: persist(
-                    partial(one.update, partial(one.load, path), version=version, label=label)
-                )
-            )
+            await run_all(lambda one: give(one, partial(one.load, path)), self._replicas)
         finally:
             path.unlink(missing_ok=True)
 
@@ -341,13 +303,9 @@ class VLLMServer(EngineKind):
             config.sampling.servers,
             **common_options(config, loaded, row_tokens),
             vocabulary=loaded.vocabulary,
-            weights_dir=_inside(config.sampling),
+            weights_dir=config.sampling.weights_dir,
             open_transfer=open_transfer,
         )
-
-
-def _inside(sampling: SamplingConfig) -> Path | None:
-    return None if sampling.weights_dir is None else Path(sampling.weights_dir)
 
 
 def _client() -> httpx.AsyncClient:
@@ -359,21 +317,21 @@ def _client() -> httpx.AsyncClient:
 
 
 async def _reach(sampling: SamplingConfig) -> None:
-    folder = _make_folder(_inside(sampling)).resolve()
+    folder = _make_folder(sampling.weights_dir)
     try:
         (folder / "seen").touch()
         async with _client() as client:
             replicas = [Replica(url, client) for url in sampling.servers]
             look = partial(Replica.check_sees, path=folder / "seen")
-            await run_all(look, replicas, at_once=len(replicas))
+            await run_all(look, replicas)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _make_folder(inside: Path | None) -> Path:
+def _make_folder(inside: str | Path | None) -> Path:
     """A folder for weights; inside a given one, servers of other users can read it."""
     try:
-        folder = Path(tempfile.mkdtemp(prefix="repl-rl-weights-", dir=inside))
+        folder = Path(tempfile.mkdtemp(prefix="repl-rl-weights-", dir=inside)).resolve()
         if inside is not None:
             folder.chmod(0o755)
     except OSError as error:

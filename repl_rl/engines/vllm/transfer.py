@@ -17,6 +17,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,31 +36,27 @@ _PHASES = {
 }
 """Requests of vLLM's client, and the phases that they begin."""
 
-Open = Callable[["Transfer"], Any]
-"""Makes vLLM's sender for a transfer. Any: a class of vLLM."""
 
-
+@dataclass(eq=False)
 class Transfer:
-    """The way to the server at `url`, which has so many workers. Once it has failed it is gone."""
+    """The way to the server at `url`, which has so many workers. Once it has failed it is gone.
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        num_workers: int,
-        device: Any,  # torch.device
-        limit_s: float,
-        open_sender: Open | None = None,
-    ) -> None:
-        self.url, self.num_workers, self.device = url, num_workers, device
-        self.limit_s = limit_s
-        """Seconds that each phase may take."""
-        self.weights: Weights = ()
-        self._open_sender = open_sender or open_nccl
-        self._sender: Any = None
-        self._phase = "initialise"
-        self._deadline = 0.0
-        self._error: BaseException | None = None
+    vLLM walks its weights: names, types and shapes first.
+    """
+
+    url: str
+    _: KW_ONLY
+    num_workers: int
+    device: Any  # torch.device
+    limit_s: float
+    """Seconds that each phase may take."""
+    open_sender: Callable[[Transfer], Any] = lambda transfer: open_nccl(transfer)
+    """Makes vLLM's sender. Any: a class of vLLM."""
+    _weights: Weights = ()
+    _sender: Any = None
+    _phase: str = "initialise"
+    _deadline: float = 0.0
+    _error: BaseException | None = None
 
     async def send(self, weights: Weights) -> None:
         """Have the server load them. It must be paused. Raises EngineError."""
@@ -68,17 +65,17 @@ class Transfer:
                 f"{self.url} cannot be reached through memory any more; start the run again"
             )
         # vLLM walks them twice: for names and shapes, then for the numbers.
-        self.weights = weights if isinstance(weights, AdaptedWeights) else list(weights)
+        self._weights = weights if isinstance(weights, AdaptedWeights) else list(weights)
         loop, over = asyncio.get_running_loop(), asyncio.Event()
 
         def work() -> None:
             try:
                 if self._sender is None:
-                    self._sender = self._open_sender(self)
+                    self._sender = self.open_sender(self)
                 self._sender.send_weights()
             # Whatever it is, it is told where somebody waits.
             except Exception as error:  # noqa: BLE001
-                self._error = self._error or error
+                self.fail(error)
             with contextlib.suppress(RuntimeError):  # nobody waits any more
                 loop.call_soon_threadsafe(over.set)
 
@@ -88,14 +85,20 @@ class Transfer:
         try:
             await self._wait(over)
         except BaseException as error:
-            self._error = self._error or error
+            self.fail(error)
             raise
+
+    def metadata(self) -> list[Any]:
+        return [SimpleNamespace(name=name, dtype=one.dtype, shape=one.shape) for name, one in self]
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        return ((name, one.detach()) for name, one in self._weights)
 
     def enter(self, phase: str) -> None:
         """Begin a phase, with its deadline."""
         self._phase, self._deadline = phase, time.monotonic() + self.limit_s
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """Note what a request met with: its other half would be waited for until the deadline."""
         self._error = self._error or error
 
@@ -115,37 +118,25 @@ class Transfer:
             )
 
 
+@dataclass
 class Client:
     """vLLM's client of a server, whose phases and failures are noted."""
 
-    def __init__(self, transfer: Transfer, client: Any) -> None:
-        self._transfer, self._client = transfer, client
+    transfer: Transfer
+    client: Any
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        phase, request = _PHASES[name], getattr(self._client, name)
+        phase, request = _PHASES[name], getattr(self.client, name)
 
         def noted(*given: Any) -> None:
-            self._transfer.enter(phase)
+            self.transfer.enter(phase)
             try:
                 request(*given)
             except Exception as error:
-                self._transfer.fail(error)
+                self.transfer.fail(error)
                 raise
 
         return noted
-
-
-class Source:
-    """A transfer's weights as vLLM walks them: names, types and shapes first."""
-
-    def __init__(self, transfer: Transfer) -> None:
-        self._transfer = transfer
-
-    def metadata(self) -> list[Any]:
-        return [SimpleNamespace(name=name, dtype=one.dtype, shape=one.shape) for name, one in self]
-
-    def __iter__(self) -> Iterator[tuple[str, Any]]:
-        return ((name, one.detach()) for name, one in self._transfer.weights)
 
 
 def open_nccl(transfer: Transfer) -> Any:
@@ -170,7 +161,7 @@ def open_nccl(transfer: Transfer) -> Any:
     # Above the deadline, which says more.
     client = clients.HTTPVLLMWeightSyncClient(transfer.url, timeout=transfer.limit_s + 5)
     return factory.WeightTransferTrainerFactory.trainer_init(
-        info, client=Client(transfer, client), source=Source(transfer)
+        info, client=Client(transfer, client), source=transfer
     )
 
 

@@ -21,7 +21,7 @@ from fake_vllm import FakeServer, hurry, line_of, use
 from repl_rl.config import Config
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.vllm.server import VLLMServer, VLLMServerEngine
-from repl_rl.engines.vllm.transfer import Client, Source, Transfer, meeting_point
+from repl_rl.engines.vllm.transfer import Client, Transfer, meeting_point
 from repl_rl.errors import ConfigError, EngineError
 
 pytestmark = pytest.mark.slow
@@ -49,16 +49,16 @@ class Peer:
     def open_sender(self, transfer: Transfer) -> Any:
         """As `open_nccl` does, with this in place of the requests and of NCCL."""
         self.num_groups += 1
-        source, client = Source(transfer), Client(transfer, self)
+        client = Client(transfer, self)
         with self._other_half():
             client.init_weight_transfer_engine({})
 
         def send_weights() -> None:
             client.start_weight_update()
-            shapes = [(one.name, tuple(one.shape)) for one in source.metadata()]
+            shapes = [(one.name, tuple(one.shape)) for one in transfer.metadata()]
             with self._other_half():
                 client.update_weights({})
-            sums = [float(one.sum()) for _, one in source]
+            sums = [float(one.sum()) for _, one in transfer]
             self.got.append([(*one, total) for one, total in zip(shapes, sums, strict=True)])
             client.finish_weight_update()
 
