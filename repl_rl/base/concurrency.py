@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import Any, ClassVar, Generic, TypeVar
 
-from repl_rl.errors import ConfigError, EngineError
+from repl_rl.errors import ConfigError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -86,42 +86,6 @@ async def run_growing(
         raise errors.exceptions[0] from None
     finally:
         tasks.clear()  # the functions above name each other, and would keep all results
-
-
-class Requests:
-    """Requests of an engine that are under way; when it is closed they end in EngineError."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._is_closed = False
-
-    async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Do `work`. EngineError if the engine is closed before it has ended."""
-        if self._is_closed:
-            work.close()
-            raise EngineError("the engine was closed")
-        caller = asyncio.current_task()
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            if self._is_closed and caller is not None and not caller.cancelling():
-                raise EngineError("the engine was closed") from None
-            raise
-
-    async def ended(self) -> None:
-        """Wait for those that are under way."""
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-    async def close(self) -> None:
-        """Cancel those that are under way, and refuse others."""
-        self._is_closed = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 def derive_seed(*parts: int | str) -> int:

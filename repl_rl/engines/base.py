@@ -14,15 +14,17 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from repl_rl.base.plugins import load_named
 from repl_rl.config import Config
 from repl_rl.errors import ConfigError, EngineError
+
+Result = TypeVar("Result")
 
 if TYPE_CHECKING:
     from repl_rl.models.loading import ModelFiles
@@ -233,6 +235,42 @@ class SelfDescribing(Engine, Protocol):
     def about(self) -> str:
         """That way in a few words, for the person who runs it; empty where it is the usual one."""
         ...
+
+
+class Requests:
+    """Requests of an engine that are under way; when it is closed they end in EngineError."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_closed = False
+
+    async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Do `work`. EngineError if the engine is closed before it has ended."""
+        if self._is_closed:
+            work.close()
+            raise EngineError("the engine was closed")
+        caller = asyncio.current_task()
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self._is_closed and caller is not None and not caller.cancelling():
+                raise EngineError("the engine was closed") from None
+            raise
+
+    async def ended(self) -> None:
+        """Wait for those that are under way."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def close(self) -> None:
+        """Cancel those that are under way, and refuse others."""
+        self._is_closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 @dataclass

@@ -15,8 +15,14 @@ from typing import Any, Protocol
 
 import tinker
 
-from repl_rl.base.concurrency import Requests
-from repl_rl.engines.base import SampledLine, Weights, check_request, fault_of_line, line_end
+from repl_rl.engines.base import (
+    Requests,
+    SampledLine,
+    Weights,
+    check_request,
+    fault_of_line,
+    line_end,
+)
 from repl_rl.errors import ConfigError, EngineError
 from repl_rl.transcript.tokens import Codec
 

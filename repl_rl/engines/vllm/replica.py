@@ -374,9 +374,16 @@ class Replica:
         errors = [_value(worker, "error") for worker in workers]
         return next(map(_word, filter(None, errors)), None if errors else "no worker")
 
-    async def _control(self, path: str, *, method: str = "POST", **content: Any) -> Any:
+    async def _control(
+        self,
+        path: str,
+        *,
+        method: str = "POST",
+        timeout_s: float | None = _CONTROL_S,
+        **content: Any,
+    ) -> Any:
         try:
-            return await self._ask(method, path, **{"timeout_s": _CONTROL_S, **content})
+            return await self._ask(method, path, timeout_s=timeout_s, **content)
         except Unavailable as error:
             raise Unavailable(f"{self.url} does not take new weights: {error}") from None
         except RefusedRequest as error:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from repl_rl.base.concurrency import Requests, run_all
+from repl_rl.base.concurrency import run_all
 from repl_rl.base.disk import explained
 from repl_rl.config import Config
 from repl_rl.config.sections import SamplingConfig
@@ -41,6 +41,7 @@ from repl_rl.engines.base import (
     AdaptedWeights,
     Engine,
     EngineKind,
+    Requests,
     SampledLine,
     Weights,
     check_request,
