@@ -118,7 +118,7 @@ def missing(
 
 
 def read(path: Path) -> list[Any]:
-    """What is on each line of a file of JSON; nothing where it is not there."""
+    """Read the JSON on each line of a file; nothing where it is not there."""
     return list(map(json.loads, path.read_text().splitlines())) if path.exists() else []
 
 
@@ -178,6 +178,7 @@ class Maker:
         if stage == "warm":
             if not is_whole:
                 shutil.rmtree(path, ignore_errors=True)
+                spent_file(path).unlink(missing_ok=True)  # it begins anew
                 words = ["warmstart", "--model", str(self.model), "--output", str(path)]
                 with spending(path):
                     command(words, family, {**settings_of(family), **WARM, "eval.problems": 0})

@@ -4,7 +4,6 @@ Knows rows. Does not know how they are made.
 """
 
 import itertools
-import json
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from arms import Point, interval, rate_at, share
+from breadth import read
 
 from repl_rl.records import OutcomeKind, Scored
 from repl_rl.runs.summary import is_solved
@@ -38,9 +38,8 @@ class Row:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Read rows of a file, which may not be there yet; each is a JSON object on a line."""
-    found = map(json.loads, path.read_text().splitlines()) if path.exists() else ()
-    return [Row(**{**row, "points": [Point(**one) for one in row["points"]]}) for row in found]
+    """Read rows of a file, which may not be there yet."""
+    return [Row(**{**row, "points": [Point(**one) for one in row["points"]]}) for row in read(path)]
 
 
 def habits(scored: Sequence[Scored]) -> dict[str, float]:
