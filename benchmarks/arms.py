@@ -10,6 +10,7 @@ import itertools
 import json
 import random
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -124,7 +125,9 @@ def train_all(
 def train(path: Path, settings: Mapping[str, object], seed: int, *, beside: Path) -> None:
     """One run to its end. Its CPU seconds, children's too, are kept beside it."""
     if (path / "checkpoints" / "final").exists():
-        return
+        if (path / "cpu_s").exists():
+            return
+        shutil.rmtree(path)  # it ended after its driver, so nobody knows what it took
     path.parent.mkdir(parents=True, exist_ok=True)
     words = ["--resume", str(path)]
     if not (path / "config.toml").exists():
