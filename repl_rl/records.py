@@ -332,6 +332,11 @@ class Branch:
     seed: int
     """Seed of its own lines. `Trajectory.seed` is the kernel's, which both share."""
 
+    @property
+    def leaves_sibling(self) -> bool:
+        """True where both are of one group, which is a tree."""
+        return self.sibling_index is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thought:
@@ -397,9 +402,14 @@ class Trajectory:
         return 0 if self.thought is None else self.thought.stop
 
     @property
+    def num_copied_lines(self) -> int:
+        """Lines at its start that are copied from another trajectory."""
+        return 0 if self.branch is None else self.branch.num_lines
+
+    @property
     def own_lines(self) -> tuple[Line, ...]:
         """The lines that were sampled for it."""
-        return self.lines[0 if self.branch is None else self.branch.num_lines :]
+        return self.lines[self.num_copied_lines :]
 
     @property
     def own_mask(self) -> list[bool]:

@@ -173,10 +173,10 @@ def _check(rows: Sequence[Sequence[float]], siblings: Sequence[Scored], name: st
         is_number = [isinstance(value, int | float) and math.isfinite(value) for value in row]
         if odd := [*compress(row, map(not_, is_number))]:
             raise ConfigError(f"{name} returned the advantage {odd[0]!r}; expected finite numbers")
-        if any(compress(row, map(not_, one.trajectory.loss_mask))):
+        if any(compress(row, map(not_, one.trajectory.own_mask))):
             raise ConfigError(
-                f"{name} returned an advantage at an injected token; expected 0 where loss_mask is "
-                f"False"
+                f"{name} returned an advantage at a token that was injected or copied; expected 0 "
+                f"where own_mask is False"
             )
 
 

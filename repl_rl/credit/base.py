@@ -133,17 +133,21 @@ class Credit:
         ]
 
     def line_advantages(self, siblings: Sequence[Scored], scale: float) -> list[list[float]]:
-        """Return an advantage for each line of a group, (G, L)."""
+        """Return an advantage for each line of a group, (G, L); 0 for lines that are copies."""
         shared_G = self.outcome_advantages(siblings, scale)
         rows = [[0.0] * len(one.reward.line_rewards) for one in siblings]
         known = [at for at, one in enumerate(siblings) if one.reward.outcome_reward is not None]
-        lines_GL = [siblings[at].reward.line_rewards for at in known]
+        firsts = [siblings[at].trajectory.num_copied_lines for at in known]
+        lines_GL = [
+            siblings[at].reward.line_rewards[first:]
+            for at, first in zip(known, firsts, strict=True)
+        ]
         credit_GL = self.line_credit(lines_GL)
         by = f"{type(self).__name__}.line_credit"
         refuse_other_sizes(credit_GL, [len(lines) for lines in lines_GL], by, "line")
-        for at, credit_L in zip(known, credit_GL, strict=True):
-            weight = self.config.line_credit_weight
-            rows[at] = [shared_G[at] + weight * value for value in credit_L]
+        weight = self.config.line_credit_weight
+        for at, first, credit_L in zip(known, firsts, credit_GL, strict=True):
+            rows[at][first:] = [shared_G[at] + weight * value for value in credit_L]
         return rows
 
     def outcome_advantages(self, siblings: Sequence[Scored], scale: float) -> list[float]:
@@ -153,7 +157,7 @@ class Credit:
         return [0.0 if one is None else next(centred_G) / scale for one in outcomes_G]
 
     def line_credit(self, lines_GL: Lines) -> list[list[float]]:
-        """Return c of `line_advantages` by the line rewards of scored siblings, (G, L)."""
+        """Return c of `line_advantages` by the rewards of scored siblings' own lines, (G, L)."""
         return [[0.0] * len(lines) for lines in lines_GL]
 
     def line_weights(self, siblings: Sequence[Scored]) -> list[list[float]]:
@@ -167,11 +171,12 @@ class Credit:
 
 
 def spread(trajectory: Trajectory, values_L: Sequence[float], *, before: float) -> list[float]:
-    """Return a value a token, [T]: that of its line, `before` all lines, 0 where injected."""
+    """Return a value a token, [T]: that of its line, 0 where it was injected or copied."""
     values_T: list[float] = []
+    num_copied = trajectory.num_copied
     for span in spans(trajectory):
         value = before if span.line_index < 0 else values_L[span.line_index]
-        value = value if span.is_sampled else 0.0
+        value = value if span.is_sampled and span.start >= num_copied else 0.0
         values_T.extend([value] * (span.stop - span.start))
     return values_T
 

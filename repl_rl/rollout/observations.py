@@ -54,10 +54,9 @@ class Answers:
         trajectory = scored.trajectory
         setup = (*self.setup, *scored.problem.setup)
         reasons_L = volatile_lines(kernel_sources(trajectory.lines), setup=setup)
-        first = len(trajectory.lines) - len(trajectory.own_lines)
         for span in spans(trajectory):
             at = span.line_index
-            if span.is_sampled or at < first or reasons_L[at] is not None:
+            if span.is_sampled or at < trajectory.num_copied_lines or reasons_L[at] is not None:
                 continue
             ids = trajectory.completion_ids[span.start : span.stop]
             start, stop = self._within(ids, foreseen(trajectory.lines[at].outcome))

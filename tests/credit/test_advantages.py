@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import repl_rl as rr
 from credit_kit import line_advantages
 from repl_rl.config.sections import Baseline, GRPOConfig
 from repl_rl.credit.advantages import EPSILON, advantage_rows, batch_scale, load_credit
 from repl_rl.credit.base import spread
-from repl_rl.records import OutcomeKind, Reward, Scored, Trajectory
+from repl_rl.records import Branch, OutcomeKind, Reward, Scored, Trajectory
 
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]
@@ -226,6 +228,33 @@ def test_tokens_of_a_line_share_its_advantage_and_injected_ones_get_zero(
         *(-2.0, -2.0),
         *(0.0, 0.0, 0.0),
     ]
+
+
+def test_copied_lines_get_zero_and_stand_in_no_baseline(
+    make_trajectory: MakeTrajectory, make_scored: MakeScored
+) -> None:
+    """Own rewards of 0 and -0.3 have the mean -0.15; those of the copies would make it -0.1."""
+    scored = [
+        make_scored(
+            replace(
+                make_trajectory([("a\n", OK, ">"), (f"{own}\n", OK, None)]),
+                branch=Branch(sibling_index=None, num_lines=1, seed=1),
+            ),
+            1.0,
+            [-0.05, reward],
+        )
+        for own, reward in (("b", 0.0), ("c", -0.3))
+    ]
+    assert rows(scored) == [
+        [0.0] * 3 + [pytest.approx(0.5 * 0.15)] * 2,
+        [0.0] * 3 + [pytest.approx(-0.5 * 0.15)] * 2,
+    ]
+    (credit, *_) = rr.advantages(
+        [replace(one, reward=Reward(line_rewards=(0.0, 0.0), outcome_reward=outcome))
+         for one, outcome in zip(scored, (1.0, 0.0), strict=True)],
+        credit="outcome", scale="none",
+    )  # fmt: skip
+    assert credit == [0.0] * 3 + [0.5] * 2
 
 
 def rows(scored: Sequence[Scored]) -> list[list[float]]:

@@ -75,7 +75,8 @@ def test_its_tokens_are_taken_as_they_are(two: list[Scored]) -> None:
         ([[0.0] * 8, [0.0, "1"]], "Given returned the advantage '1'; expected finite numbers"),
         (
             [[0.0, 0.0, 0.1, *[0.0] * 5], [0.0] * 2],
-            "Given returned an advantage at an injected token; expected 0 where loss_mask is False",
+            "Given returned an advantage at a token that was injected or copied; expected 0 where "
+            "own_mask is False",
         ),
     ],
 )
