@@ -439,9 +439,18 @@ def free_bytes(device: torch.device) -> int:
 
 @torch.no_grad()
 def logprobs(
-    loaded: LoadedModel, ids: Sequence[int], start: int, *, temperature: float
+    loaded: LoadedModel,
+    ids: Sequence[int],
+    start: int,
+    *,
+    temperature: float,
+    is_sampled: Sequence[bool] | None = None,
 ) -> list[float]:
-    """Log-probabilities of `ids[start:]`, nats, by one forward of the trainer's model."""
+    """Log-probabilities of `ids[start:]`, nats, by one forward of the trainer's model.
+
+    Tokens that were not sampled, where `is_sampled` says so, may be such as no policy samples:
+    nothing is forbidden there.
+    """
     model = loaded.model
     was_training = model.training
     model.eval()
@@ -450,10 +459,13 @@ def logprobs(
             output = model(torch.tensor([list(ids)], device=model.device))
     finally:
         model.train(was_training)
-    policy = Policy(
-        temperature=temperature, forbidden_ids=loaded.forbidden_ids, device=model.device
-    )
-    scores = policy.logprobs(output.logits[0, start - 1 : -1])  # (T, V)
+    logits, device = output.logits[0, start - 1 : -1], model.device  # (T, V)
+    policy = Policy(temperature=temperature, forbidden_ids=loaded.forbidden_ids, device=device)
+    scores = policy.logprobs(logits)
+    if is_sampled is not None and loaded.forbidden_ids:
+        free = Policy(temperature=temperature, forbidden_ids=frozenset(), device=device)
+        by_policy = torch.tensor(is_sampled, device=device)[:, None]
+        scores = scores.where(by_policy, free.logprobs(logits))
     tokens = torch.tensor(ids[start:], device=scores.device)[:, None]
     values: list[float] = scores.gather(-1, tokens)[:, 0].tolist()
     return values

@@ -168,7 +168,7 @@ class Runtime:
         """Nats a token of the answer to each line that has one, by its index, to the model."""
         row = scored.trajectory
         ids, start = [*row.prompt_ids, *row.completion_ids], len(row.prompt_ids)
-        return self.answers.surprises(scored, self._score(ids, start))
+        return self.answers.surprises(scored, self._score(ids, start, is_sampled=row.loss_mask))
 
     def sampling_by(self, sampler: TrajectorySampler) -> Runtime:
         """Return the runtime with another sampler, for attempts that no engine makes."""
@@ -226,8 +226,13 @@ class Runtime:
             self.workers.adopt(label, version=version)
         return gap
 
-    def _score(self, ids: Sequence[int], start: int) -> list[float]:
-        return loading.logprobs(self.loaded, ids, start, temperature=self.plan.sampling.temperature)
+    def _score(
+        self, ids: Sequence[int], start: int, *, is_sampled: Sequence[bool] | None = None
+    ) -> list[float]:
+        temperature = self.plan.sampling.temperature
+        return loading.logprobs(
+            self.loaded, ids, start, temperature=temperature, is_sampled=is_sampled
+        )
 
     def _run(self, main: Coroutine[Any, Any, T]) -> T:
         with shortage_explained("the rollouts", remedy=LESS_TO_SAMPLE):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -13,7 +14,9 @@ import torch
 from repl_rl.config.sections import GRPOConfig
 from repl_rl.credit.advantages import advantage_rows, load_credit
 from repl_rl.errors import ConfigError
+from repl_rl.models import loading
 from repl_rl.models.policy import check_trainable, forbidding_bias, head_biased
+from repl_rl.models.precision import Precision
 from repl_rl.records import Scored, Trajectory
 from trainer_kit import Step, Tensors, difference, random_qwen
 
@@ -135,3 +138,28 @@ def test_a_model_that_bounds_its_logits_is_not_trained() -> None:
     check_trainable({5}, Gemma2Config(final_logit_softcapping=None))
     with pytest.raises(ConfigError, match=r"gemma2 model, which bounds its logits to 30.*'allow'"):
         check_trainable({5}, Gemma2Config())
+
+
+def test_what_was_injected_is_scored_as_if_nothing_were_forbidden(
+    model: Any, group: list[Scored]
+) -> None:
+    """The interpreter may write what no policy samples: its answers stay finite."""
+    trajectory = group[0].trajectory
+    loaded = SimpleNamespace(model=model, precision=Precision(), forbidden_ids=FORBIDDEN)
+    ids = [*trajectory.prompt_ids, *trajectory.completion_ids]
+    found = loading.logprobs(
+        cast(loading.LoadedModel, loaded),
+        ids,
+        len(trajectory.prompt_ids),
+        temperature=TEMPERATURE,
+        is_sampled=trajectory.loss_mask,
+    )
+    with torch.no_grad():
+        by_policy, _ = logprobs(model, trajectory)
+        logits = model(torch.tensor([ids])).logits[0, len(trajectory.prompt_ids) - 1 : -1]
+        free = torch.log_softmax(logits / TEMPERATURE, -1)
+    injected = free.gather(1, torch.tensor(trajectory.completion_ids)[:, None])[:, 0]
+    mask = torch.tensor(trajectory.loss_mask)
+    assert torch.tensor(found).isfinite().all()
+    assert not by_policy[~mask].isfinite().all()
+    torch.testing.assert_close(torch.tensor(found), torch.where(mask, by_policy, injected))

@@ -126,8 +126,8 @@ class ModelPolicy:
                 f"a trajectory of {len(ids)} tokens does not fit into the context of "
                 f"{self._loaded.source!r}, {self._loaded.context_tokens}; give a model with more"
             )
-        temperature = self._sampling.temperature
-        return tuple(logprobs(self._loaded, ids, start, temperature=temperature))
+        temperature, mask = self._sampling.temperature, trajectory.loss_mask
+        return tuple(logprobs(self._loaded, ids, start, temperature=temperature, is_sampled=mask))
 
     def answers(self, scene: Scene) -> Answers:
         """Implement `branch.ScoringPolicy`."""
