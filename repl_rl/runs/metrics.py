@@ -215,9 +215,9 @@ def farming_metrics(scored: Sequence[Scored]) -> dict[str, float]:
     """
     kinds = [_kinds(item) for item in scored]
     own = [line.outcome.kind for item in scored for line in item.trajectory.own_lines]
-    num_silent = sum(all(kind.traits.is_idle for kind in seen) for seen in kinds)
+    num_silent = sum(all(kind.traits.is_idle for kind in written) for written in kinds)
     num_code = sum(not kind.traits.is_idle for kind in own)
-    num_first = sum(seen[:1] == [OutcomeKind.SUBMITTED] for seen in kinds)
+    num_first = sum(written[:1] == [OutcomeKind.SUBMITTED] for written in kinds)
     return {
         "line/code_share": num_code / (len(own) or 1),
         "trajectory/silent_share": num_silent / len(scored),
@@ -322,4 +322,8 @@ def _recoveries(scored: Sequence[Scored]) -> dict[str, float]:
 
 
 def _kinds(item: Scored) -> list[OutcomeKind]:
-    return [line.outcome.kind for line in item.trajectory.lines]
+    """Outcomes of lines, those of a sibling that it leaves included, but not those of a solution
+    that it begins behind."""
+    one = item.trajectory
+    is_in_tree = one.branch is not None and one.branch.leaves_sibling
+    return [line.outcome.kind for line in (one.lines if is_in_tree else one.own_lines)]

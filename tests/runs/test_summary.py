@@ -152,6 +152,26 @@ def test_farming_shows_by_hand(make_trajectory: MakeTrajectory, make_scored: Mak
     )
 
 
+@pytest.mark.parametrize(("sibling", "share"), [(None, 1.0), (0, 0.0)])
+def test_lines_of_a_solution_hide_no_silence(
+    make_trajectory: MakeTrajectory, make_scored: MakeScored, sibling: int | None, share: float
+) -> None:
+    """A line copied from a sibling was written in this group; one of a solution was not."""
+    kinds = (KIND.OK_OUTPUT, KIND.COMMENT), (KIND.OK_OUTPUT, KIND.SUBMITTED)
+    silent, submits = (
+        make_scored(
+            replace(
+                make_trajectory([("x\n", kind, None) for kind in pair]),
+                branch=Branch(sibling_index=sibling, num_lines=1, seed=1),
+            ),
+            0.0,
+        )
+        for pair in kinds
+    )
+    assert farming_metrics([silent])["trajectory/silent_share"] == share
+    assert farming_metrics([submits])["trajectory/first_line_submit_share"] == share
+
+
 def test_lines_with_text_behind_a_newline_are_counted(
     make_trajectory: MakeTrajectory, make_scored: MakeScored
 ) -> None:
