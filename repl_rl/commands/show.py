@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from pathlib import Path
 
 import click
@@ -76,7 +77,10 @@ def branching_groups(paths: Iterable[Path]) -> dict[object, list[StoredTrajector
     return {
         group: same
         for group, same in members.items()
-        if any(one.glance.trajectory.branch for one in same)
+        if any(
+            left and left.leaves_sibling
+            for left in map(attrgetter("glance.trajectory.branch"), same)
+        )
     }
 
 

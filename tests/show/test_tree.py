@@ -93,9 +93,12 @@ def test_show_prints_the_tree_below_each_of_its_trajectories(
 def test_show_prints_no_tree_where_nobody_leaves_anybody(
     call: Callable[..., tuple[int, str, str]], leaves: list[Scored], tmp_path: Path
 ) -> None:
-    append(tmp_path / "s.jsonl", [leaves[0], leaves[2]])
-    code, out, _ = call("show", str(tmp_path / "s.jsonl"))
+    behind = Branch(sibling_index=None, num_lines=2, seed=1)
+    trajectory = replace(leaves[1].trajectory, branch=behind)
+    append(tmp_path / "s.jsonl", [leaves[0], replace(leaves[1], trajectory=trajectory), leaves[2]])
+    code, out, _ = call("show", str(tmp_path / "s.jsonl"), "-n", "3")
     assert (code, out.count("its group")) == (0, 0)
+    assert "begins after line 2 of a solution" in out
 
 
 def test_siblings_that_begin_behind_a_solution_name_no_sibling(leaves: list[Scored]) -> None:

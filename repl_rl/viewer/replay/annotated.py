@@ -172,7 +172,8 @@ class _Files:
         scale_by = self._file(stored).scales[stored.step]
         made = ledgers(scored, advantage_rows(scored, self._credit, scale_by=scale_by))
         branches = [one.trajectory.branch for one in scored]
-        edges = tree_edges(scored) if any(branches) else [[] for _ in scored]
+        is_tree = any(left and left.leaves_sibling for left in branches)
+        edges = tree_edges(scored) if is_tree else [[] for _ in scored]
         ids: dict[int | None, str] = {
             one.trajectory.sibling_index: member.id
             for one, member in zip(scored, members, strict=True)
