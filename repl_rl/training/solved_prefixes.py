@@ -76,7 +76,9 @@ class SolvedPrefixes:
         for name in list(self._solved)[:-_MOST_KEPT]:
             del self._solved[name]
         if moves:
-            self.left = min(1.0, max(0.0, self.left + MOVE * statistics.fmean(moves)))
+            # Rounded, so that moves of a third of a step add up to a whole.
+            moved = round(self.left + MOVE * statistics.fmean(moves), 9)
+            self.left = min(1.0, max(0.0, moved))
 
     def agree(self, problems: Mapping[int, Problem]) -> None:
         """Let each rank know what the first one has learned about its problems; all call it."""
@@ -90,9 +92,9 @@ class SolvedPrefixes:
 
         `agree` has been called for them. Scripts of the task run in kernels of their own.
         """
-        chosen = {number: one for number, one in problems.items() if self._is_chosen(number)}
         if self.left == 1.0:
             return {}
+        chosen = {number: one for number, one in problems.items() if self._is_chosen(number)}
         scripts = {
             number: self._known[one.id]
             for number, one in chosen.items()
@@ -111,7 +113,7 @@ class SolvedPrefixes:
             "prefix/left": self.left,
         }
         if begun:
-            copied = (len(t.lines) - len(t.own_lines) for t in (one.trajectory for one in begun))
+            copied = (one.trajectory.num_copied_lines for one in begun)
             row["prefix/lines"] = statistics.fmean(copied)
             row["prefix/solve_rate"] = statistics.fmean(map(is_solved, begun))
         return row
