@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from repl_rl.engines.base import SampledLine
-from repl_rl.errors import ConfigError
+from repl_rl.errors import ConfigError, StemError
 from repl_rl.records import (
     Attempt,
     Line,
@@ -45,7 +45,8 @@ class TrajectoryBuilder:
         trajectory = built.build(StopReason.MAX_LINES)
 
     `ids` are those of the prompt where they are known already. Raises ConfigError if they leave no
-    room for a token in a context of `context_tokens`.
+    room for a token in a context of `context_tokens`, and StemError where the attempt begins as a
+    trajectory with another prompt.
     """
 
     def __init__(
@@ -82,7 +83,8 @@ class TrajectoryBuilder:
     def _begin_as(self, stem: Stem) -> None:
         """Copy the first lines of another trajectory, with all that stands before the next one."""
         other, stop = stem.trajectory, stem.num_tokens
-        assert tuple(self.ids) == other.prompt_ids, "its own prompt is another"
+        if tuple(self.ids) != other.prompt_ids:
+            raise StemError(f"{other.problem_id} was asked in another prompt")
         assert stem.num_lines <= len(other.lines), "the other one has fewer lines"
         self._extend(other.completion_ids[:stop], other.loss_mask[:stop], other.logprobs[:stop])
         self._policy_version = other.policy_version
@@ -93,6 +95,11 @@ class TrajectoryBuilder:
     def num_completion(self) -> int:
         """Tokens sampled and injected so far."""
         return len(self.ids) - self.num_prompt
+
+    @property
+    def num_copied_lines(self) -> int:
+        """Lines at its start that are copied from another trajectory."""
+        return 0 if self.attempt.stem is None else self.attempt.stem.num_lines
 
     def add_line(self, *sampled: SampledLine) -> str:
         """Append what an engine sampled as one line, in one piece or several. Returns its source.
@@ -178,7 +185,7 @@ class TrajectoryBuilder:
 def check_trajectory(trajectory: Trajectory, *, maker: str) -> None:
     """ConfigError that names `maker` unless lists, mask and spans agree and a token is trained."""
     problem = fault(trajectory)
-    if problem is None and not any(trajectory.loss_mask):
+    if problem is None and not trajectory.num_sampled:
         problem = "no token to train"
     if problem is not None:
         raise ConfigError(f"{maker} made a trajectory with {problem}; see repl_rl.rollout.builder")

@@ -134,10 +134,11 @@ class LineSampler:
     async def _sample(self, episode: Episode) -> SampledLine | None:
         """The next line; None where the time limit came first.
 
-        The first line has no limit: a trajectory without a token cannot be trained on.
+        The first line of its own has no limit: a trajectory without a token cannot be trained on.
         """
         try:
-            async with asyncio.timeout_at(episode.deadline if episode.built.lines else None):
+            is_first = len(episode.built.lines) == episode.built.num_copied_lines
+            async with asyncio.timeout_at(None if is_first else episode.deadline):
                 return await self._ask(episode.ids, episode.room, episode.line_seed)
         except TimeoutError:
             return None

@@ -417,7 +417,7 @@ class WorkerPool:
         wrong = fault(made) or fault_of_line(ids, logprobs, vocabulary=self._vocabulary)
         if len(scored.reward.line_rewards) != len(made.lines):
             wrong = "it does not have a reward for each line"
-        if wrong or not any(made.loss_mask):
+        if wrong or not made.num_sampled:
             raise ConfigError(f"sent a trajectory that cannot be: {wrong or 'no token to train'}")
 
     async def _free(self) -> _Worker:

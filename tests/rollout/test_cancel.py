@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import pytest
@@ -15,7 +15,16 @@ from repl_rl.credit.rewards import bound_reward
 from repl_rl.engines.base import SampledLine, Weights, answered_within
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import EngineError
-from repl_rl.records import Attempt, Problem, Scored, Split, StopReason, Trajectory, Verdict
+from repl_rl.records import (
+    Attempt,
+    Problem,
+    Scored,
+    Split,
+    Stem,
+    StopReason,
+    Trajectory,
+    Verdict,
+)
 from repl_rl.rollout.builder import RolloutCancelled
 from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
@@ -191,6 +200,11 @@ def test_the_first_line_is_waited_for() -> None:
     trajectory = sample(Late([" x\n", " y\n"]), time_limit_s=0.05)
     assert [line.source for line in trajectory.lines] == [" x\n"]
     assert trajectory.stop_reason is StopReason.TIME_LIMIT
+    behind = replace(an_attempt(), stem=Stem(trajectory=trajectory, num_lines=1))
+    sampler = make_sampler(Late([" y\n", " z\n"]), time_limit_s=0.05)
+    other = run(sampler.sample(behind, Prompt.plain(">>>"), FakeKernel()))
+    assert [line.source for line in other.own_lines] == [" y\n"]
+    assert other.stop_reason is StopReason.TIME_LIMIT
 
 
 # Many rollouts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -147,6 +147,22 @@ def test_where_a_line_does_something_else_it_begins_at_the_prompt() -> None:
     assert [line.source for line in second.lines if line.source] == [" c\n"]
     assert [kernel.seed for kernel in kernels.kernels] == [7, 7, 99]
     assert all(kernel.is_closed for kernel in kernels.kernels)
+
+
+def test_one_that_was_asked_in_another_prompt_is_left_by_nobody() -> None:
+    """Such as a row from before the task's prompt was edited."""
+    kernels = FakeKernels()
+
+    async def both() -> Trajectory:
+        _, first = await roll_out(kernels, FIRST, " a\n", " b\n", "")
+        asked = replace(first, prompt_ids=(*first.prompt_ids, 10))
+        return (await roll_out(kernels, leaving(asked, 1), " c\n", ""))[1]
+
+    second = asyncio.run(both())
+    assert (second.branch, [line.source for line in second.lines if line.source]) == (
+        None,
+        [" c\n"],
+    )
 
 
 def test_one_that_is_under_way_is_left_like_one_that_has_ended() -> None:
