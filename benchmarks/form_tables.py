@@ -5,6 +5,7 @@ Knows rows. Does not know how they are made.
 
 import itertools
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,12 @@ def habits(scored: Sequence[Scored]) -> dict[str, float]:
 
     `mended`: of units that fail, those whose next one does not. `in spite`: of trajectories with a
     unit that fails, those that are solved. `injected`: share of tokens that nobody sampled.
+    `constant`: what the best constant answer would solve. `rare`: of problems that are right by
+    neither of the two most frequent answers, those that are solved: none, where one of the two is
+    guessed.
     """
+    answers = [one.problem.meta.get("answer", one.problem.id) for one in scored]
+    frequent = dict(Counter(answers).most_common(2))
     units = [
         [line.outcome.kind for line in one.trajectory.lines if line.outcome.kind is not _CUT]
         for one in scored
@@ -65,6 +71,12 @@ def habits(scored: Sequence[Scored]) -> dict[str, float]:
     all_tokens = sum(len(one.trajectory.completion_ids) for one in scored)
     return {
         "solved": share(map(is_solved, scored)),
+        "constant": max(frequent.values()) / len(scored),
+        "rare": share(
+            is_solved(one)
+            for one, answer in zip(scored, answers, strict=True)
+            if answer not in frequent
+        ),
         "tokens": sampled / len(scored),
         "injected": 1 - sampled / all_tokens,
         "units": sum(map(len, units)) / len(scored),
@@ -78,7 +90,8 @@ def habits(scored: Sequence[Scored]) -> dict[str, float]:
 _CUT = OutcomeKind.CUT
 HEAD = (
     "form", "rate", "seeds", "before", "at {tokens:,} tokens", "each seed", "at {seconds:.0f} s",
-    "errors", "mended", "solved in spite", "tokens", "injected", "ms", "submitted",
+    "constant", "rare", "errors", "mended", "solved in spite", "units", "tokens", "injected", "ms",
+    "submitted",
 )  # fmt: skip
 
 
@@ -131,8 +144,10 @@ def table(rows: Sequence[Row]) -> str:
             form, f"{found[0].rate:g}", str(len(found)),
             spread([row.before["solved"] for row in found]), spread(at),
             ", ".join(f"{100 * one:.0f}" for one in at), spread(timed),
-            *(change(found, name, 100, " %") for name in ("errors", "mended", "in spite")),
-            change(found, "tokens"), change(found, "injected", 100, " %"), change(found, "ms"),
+            f"{100 * statistics.fmean(row.after['constant'] for row in found):.0f} %",
+            *(change(found, name, 100, " %") for name in ("rare", "errors", "mended", "in spite")),
+            change(found, "units"), change(found, "tokens"),
+            change(found, "injected", 100, " %"), change(found, "ms"),
             change(found, "submitted", 100, " %"),
         ])  # fmt: skip
     return "\n".join(f"| {' | '.join(cells)} |" for cells in body).replace("| -- ", "|--")

@@ -11,7 +11,7 @@ import itertools
 import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -288,10 +288,37 @@ def test_habits_count_units_that_fail_and_those_that_come_right_behind_them(
         ),
         make_scored(make_trajectory([(" x\n", ok, None), (" x\n", submitted, None)]), 0.0),
     ]
+    answers = "7", "7", "8"
+    scored = [
+        replace(one, problem=replace(one.problem, meta={"answer": answer}))
+        for one, answer in zip(scored, answers, strict=True)
+    ]
     found = habits(scored)
     assert (found["errors"], found["mended"]) == (0.5, pytest.approx(1 / 3))
     assert found["in spite"] == 0.5
     assert found["solved"] == pytest.approx(1 / 3)
+    assert found["constant"] == pytest.approx(2 / 3)
+
+
+def test_problems_that_a_guess_does_not_solve_are_told_apart(
+    forms: ModuleType, make_trajectory: Any, make_scored: Any
+) -> None:
+    """The answers 1 and 2 are guessed; of the others, 5 and 6, one is right."""
+    habits = importlib.import_module("form_tables").habits
+    right = Verdict(kind=VerdictKind.PROVED)
+    trajectory = make_trajectory([(" x\n", OutcomeKind.SUBMITTED, None)])
+    scored = [
+        replace(one, problem=replace(one.problem, meta={"answer": answer}))
+        for one, answer in (
+            (make_scored(trajectory, 1.0, None, right), "1"),
+            (make_scored(trajectory, 1.0, None, right), "1"),
+            (make_scored(trajectory, 1.0, None, right), "2"),
+            (make_scored(trajectory, 1.0, None, right), "2"),
+            (make_scored(trajectory, 1.0, None, right), "5"),
+            (make_scored(trajectory, 0.0), "6"),
+        )
+    ]
+    assert habits(scored)["rare"] == 0.5
 
 
 def row(arms: ModuleType, form: str, seed: int, rate: float, *ends: float) -> Any:
@@ -300,8 +327,9 @@ def row(arms: ModuleType, form: str, seed: int, rate: float, *ends: float) -> An
         arms.Point(step=step, tokens=1000 * step, steps_s=10.0 * step, rate=value)
         for step, value in enumerate((0.1, *ends))
     ]
-    habits = dict.fromkeys(("errors", "mended", "in spite", "injected", "submitted"), 0.25)
-    habits |= {"solved": 0.1, "tokens": 40.0, "ms": 12.0}
+    shares = "constant", "rare", "errors", "mended", "in spite", "injected", "submitted"
+    habits = dict.fromkeys(shares, 0.25)
+    habits |= {"solved": 0.1, "units": 2.0, "tokens": 40.0, "ms": 12.0}
     return importlib.import_module("form_tables").Row(
         task="doors",
         form=form,
