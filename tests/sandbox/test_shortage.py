@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import select
 import signal
 from collections.abc import Awaitable, Callable
@@ -90,3 +91,35 @@ def test_the_wait_for_memory_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None
             await pool.acquire(seed=0)
 
     run(use, warmup=warmup, isolation=Isolation.NONE)
+
+
+def test_a_kernel_whose_descriptor_finds_no_room_is_an_error_and_stops_nothing() -> None:
+    """Linux drops the descriptor then, and says so in a flag alone."""
+
+    async def use(pool: KernelPool) -> None:
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        spare = os.dup(0)  # the lowest number that is free
+        os.close(spare)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (spare, limits[1]))
+        try:
+            with pytest.raises(SandboxError, match=r"too many open files in this process; raise"):
+                await pool.acquire(seed=1)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        kernel = await pool.acquire(seed=1)
+        assert (await kernel.run("6 * 7\n")).output == "42\n"
+
+    run(use, isolation=Isolation.NONE)
+
+
+def test_a_pool_raises_a_low_limit_of_open_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+
+    async def use(_pool: KernelPool) -> None:
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (min(hard, 1 << 14), hard)
+
+    try:
+        run(use, isolation=Isolation.NONE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -335,12 +335,13 @@ class ForkServerClient:
         control = self._socket()
         try:
             while True:
-                packet, fds, _flags, _address = socket.recv_fds(
+                packet, fds, flags, _address = socket.recv_fds(
                     control, MAX_PACKET_BYTES, 1, socket.MSG_CMSG_CLOEXEC
                 )
                 if not packet:
                     break
-                self._sort(json.loads(packet), fds)
+                is_cut = bool(flags & socket.MSG_CTRUNC)
+                self._sort(json.loads(packet), fds, is_cut=is_cut)
         except BlockingIOError:
             return
         except OSError:
@@ -351,7 +352,7 @@ class ForkServerClient:
             self._deliver(ordered)
         self._ordered.clear()
 
-    def _sort(self, message: dict[str, str], fds: list[int]) -> None:
+    def _sort(self, message: dict[str, str], fds: list[int], *, is_cut: bool) -> None:
         """Hand a message to the start that it belongs to. Each start has two, in either order.
 
         The server's brings a pidfd, the child's says whether it is ready.
@@ -363,7 +364,7 @@ class ForkServerClient:
             for fd in fds:
                 os.close(fd)
             return
-        if ordered.receive(message, fds):
+        if ordered.receive(message, fds, is_cut=is_cut):
             del self._ordered[name]
             self._deliver(ordered)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import resource
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
@@ -48,6 +49,7 @@ PROBES: Mapping[str, str] = {
 """Act that a kernel must not be able to do -> a source that does it, and raises if it cannot."""
 
 ACQUIRE_TIMEOUT_S = 60.0
+MAX_OPEN_FILES = 1 << 14
 MEMORY_PAUSE_S = 0.1
 """Between two attempts to fork where there is no memory."""
 SYMPY_WARMUP = (
@@ -110,8 +112,12 @@ class KernelPool:
     async def __aenter__(self) -> Self:
         """Start the fork server and have a canary try its walls.
 
+        From here on this process may have 16,384 open files, if it is allowed to: a kernel takes
+        two, and the usual soft limit is 1,024.
+
         Raises SandboxError if it cannot import or warm up, or if a wall is missing.
         """
+        _allow_open_files()
         try:
             self.walls = await self._link.start(
                 preload=self._preload,
@@ -209,6 +215,13 @@ class KernelPool:
         """Order a kernel for each `acquire` that waits, and `standby` more."""
         while self._link.num_stocked < standby + self._num_waiting:
             self._link.order()
+
+
+def _allow_open_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if resource.RLIM_INFINITY != soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 async def inspect_consoles(link: ForkServerClient, limits: Limits) -> None:

@@ -65,6 +65,8 @@ class OrderedKernel:
     error: str | None = None
     is_short: bool = False
     """True where the error is a lack of memory, which may pass."""
+    is_lost: bool = False
+    """True where this process had no room for its pidfd: it ends with the fork server."""
 
     def outcome(self) -> StartedKernel | SandboxError:
         if self.error is None and self.pidfd is not None:
@@ -73,21 +75,27 @@ class OrderedKernel:
             )
         if self.pidfd is not None:
             os.close(self.pidfd)
-        text = f"a kernel could not start: {self.error}"
+        error = self.error or "too many open files in this process; raise `ulimit -n`"
+        text = f"a kernel could not start: {error}"
         if not self.is_short:
             return SandboxError(text)
         remove_folder(self.folder)  # another one is ordered, and there may be many
         return NoMemoryError(text)
 
-    def receive(self, message: dict[str, str], fds: Sequence[int]) -> bool:
-        """Take in one of the messages of this start; whether it was the last one."""
+    def receive(self, message: dict[str, str], fds: Sequence[int], *, is_cut: bool = False) -> bool:
+        """Take in one of the messages of this start; whether it was the last one.
+
+        `is_cut` says that a descriptor was sent with it and dropped on the way.
+        """
         if fds:
             self.pidfd = fds[0]
+        self.is_lost |= is_cut
         self.has_started |= bool(message.get("has_started"))
         self.error = self.error or message.get("error")
         self.is_short |= bool(message.get("is_short"))
         has_failed = self.error is not None and not self.has_started
-        return has_failed or (self.has_started and self.pidfd is not None)
+        has_come = self.pidfd is not None or self.is_lost
+        return has_failed or (self.has_started and has_come)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
