@@ -186,6 +186,7 @@ class _Worker:
         """Kill it, if it is there. Nothing comes of what it owes."""
         process, self._process, self.walls = self._process, None, None
         owed, self.owed = self.owed, {}
+        self._silence = self._delay = 0
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -330,6 +330,30 @@ def test_time_in_which_this_process_does_not_run_is_nobodys_silence(tmp_path: Pa
     assert heard.warnings == []
 
 
+def test_a_worker_that_starts_again_has_all_the_time_to_get_ready(tmp_path: Path) -> None:
+    """The last one had worked for 700 s on a trajectory; a start may take 600 s."""
+    warnings: list[str] = []
+    pool: Any = SimpleNamespace(
+        logs=tmp_path, tick_s=10.0, most_s=2040.0, is_open=False, warn=warnings.append
+    )
+    worker = workers._Worker("one", "", pool)
+
+    async def live() -> None:
+        answer = asyncio.get_running_loop().create_future()
+        worker.owed[5] = attempts(1)[0], answer
+        for _ in range(70):
+            worker._silence = 0  # it says that it is there
+            worker.tick()
+        assert worker.owed
+        worker.end()
+        worker.owed[0] = None, asyncio.get_running_loop().create_future()
+        worker.tick()
+        assert 0 in worker.owed
+
+    asyncio.run(live())
+    assert (worker.fault, warnings) == ("", [])
+
+
 @pytest.mark.usefixtures("jumping_clock")
 def test_a_clock_that_jumps_here_and_there_is_nobodys_silence(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"workers.timeout_s": 6.0}
