@@ -21,7 +21,7 @@ ANSI = re.compile(
 UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 # Lines, columns and places of the cursor: what stands behind these stands elsewhere on a screen.
 MOVES = re.compile(r"\x1b\[[0-?]*[ -/]*[A-I`adefuZ]|\x1b[DEM78]|[\b\v\f\r\x1c-\x1e\x85]")
-APART = re.compile("(?<=[^\n])\r+(?=[^\r\n])")
+APART = re.compile("(?<=[^\r\n])\r+(?=[^\r\n])")
 SURROGATE = re.compile("[\ud800-\udfff]")
 ADDRESS = re.compile(r"(?<= at )0x[0-9a-fA-F]+")
 # At most 12 digits: a hostile file may hold a number that is too long for `int`.

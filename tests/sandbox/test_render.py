@@ -69,6 +69,7 @@ def test_an_address_across_head_and_tail_of_one_text_is_one_address() -> None:
         ("1\f2\v3\b4\x855", "1\n2\n3\n4\n5"),
         ("one\r\ntwo\r\r\nthree\r", "one\ntwo\nthree"),
         ("\r12\n\r34", "12\n34"),
+        ("\r\r12\n\r\r34", "12\n34"),
         ("1\x1b[2;5H2\x1b[C3\x1b[A4\x1bE5", "1\n2\n3\n4\n5"),
         ("\x1b[31m12\x1b[0m34\x1b[2K5\x07\x006", "123456"),
         ("50%\r\x1b[K100%\n", "50%\n100%\n"),
@@ -76,3 +77,8 @@ def test_an_address_across_head_and_tail_of_one_text_is_one_address() -> None:
 )
 def test_what_a_screen_shows_in_two_places_does_not_run_together(written: str, shown: str) -> None:
     assert clean(set_apart(written)) == shown
+
+
+def test_a_row_of_moves_takes_no_longer_than_it_is_long() -> None:
+    """A search from each of them to the last one would take a minute."""
+    assert clean(set_apart("x" + "\r" * 100_000 + "\n")) == "x\n"
