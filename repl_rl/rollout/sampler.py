@@ -138,10 +138,12 @@ class LineSampler:
         """
         try:
             is_first = len(episode.built.lines) == episode.built.num_copied_lines
-            async with asyncio.timeout_at(None if is_first else episode.deadline):
+            async with asyncio.timeout_at(None if is_first else episode.deadline) as limit:
                 return await self._ask(episode.ids, episode.room, episode.line_seed)
         except TimeoutError:
-            return None
+            if limit.expired():
+                return None
+            raise  # the engine's own
 
     async def _ask(self, ids: list[int], most: int, seed: int) -> SampledLine:
         async with answered_within(self._config.engine_timeout_s, "a line"):

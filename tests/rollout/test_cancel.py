@@ -144,6 +144,8 @@ def test_a_timeout_of_the_engines_own_stays_what_it_is() -> None:
 
     with pytest.raises(TimeoutError, match="gone"):
         run(ask())
+    with pytest.raises(TimeoutError, match="gone"):
+        sample(Gone(), time_limit_s=5.0)
 
 
 def test_the_line_of_a_cancelled_rollout_is_cancelled() -> None:
