@@ -31,6 +31,23 @@ def test_a_forward_that_fails_ends_waiting_lines_in_an_error(
         run(model, use)
 
 
+def test_a_device_that_refuses_to_be_cleared_keeps_no_line_waiting(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    async def use(engine: HFEngine) -> SampledLine:
+        monkeypatch.setattr(model, "forward", broken)
+        with monkeypatch.context() as during:
+            during.setattr(engine, "_forget", broken)
+            async with asyncio.timeout(1):
+                return await engine.line(prompt(0), max_tokens=2, seed=0)
+
+    with pytest.raises(EngineError, match="illegal memory access"):
+        run(model, use)
+
+
 def test_weights_that_are_no_numbers_end_lines_in_an_error(model: Any) -> None:
     with torch.no_grad():
         model.lm_head.weight.fill_(torch.nan)

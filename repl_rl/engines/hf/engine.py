@@ -511,10 +511,11 @@ class HFEngine:
         self._waiting = []
         for row in self._rows:
             row.request = None
-        # A mask does not hide a NaN: 0 times NaN is NaN.
-        self._forget()
-        if self._steps is not None:
-            self._steps.clear()
         for request in requests:
             if not request.done.done():
                 request.done.set_exception(error)
+        with contextlib.suppress(RuntimeError):  # of a device that has failed for good
+            # A mask does not hide a NaN: 0 times NaN is NaN.
+            self._forget()
+            if self._steps is not None:
+                self._steps.clear()
