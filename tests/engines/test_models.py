@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from repl_rl.config import Config
 from repl_rl.config.sections import SamplingConfig
-from repl_rl.engines.vllm.server import VLLMServer
+from repl_rl.engines.vllm.server import VLLMServer, VLLMServerEngine
 from repl_rl.errors import ConfigError
 from repl_rl.models.loading import (
     LoadedModel,
@@ -282,6 +282,8 @@ def test_a_client_of_servers_opens_for_a_model_without_weights(folder: Path) -> 
     assert files.vocabulary == 257
     sampling = SamplingConfig(engine="vllm-server", servers=("http://localhost:1",))
     engine = VLLMServer().open(Config(sampling=sampling), files, row_tokens=64)
+    assert isinstance(engine, VLLMServerEngine)
+    assert engine.line_timeout_s == sampling.engine_timeout_s == 600
     asyncio.run(engine.aclose())
 
 

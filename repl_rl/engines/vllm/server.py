@@ -305,6 +305,7 @@ class VLLMServer(EngineKind):
             **common_options(config, loaded, row_tokens),
             vocabulary=loaded.vocabulary,
             weights_dir=config.sampling.weights_dir,
+            line_timeout_s=config.sampling.engine_timeout_s,
             open_transfer=open_transfer,
         )
 
