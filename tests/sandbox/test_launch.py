@@ -152,6 +152,16 @@ def test_a_client_of_files_is_accepted(tmp_path: Path) -> None:
             assert accepted.family == socket.AF_UNIX
 
 
+def test_a_client_of_files_may_restart_its_kernel(tmp_path: Path) -> None:
+    """The socket of the kernel before is still there; a file that is none is left alone."""
+    for _ in range(2):
+        listen("ipc", str(tmp_path / "s"), 1).close()
+    (tmp_path / "f-1").write_text("kept")
+    with pytest.raises(OSError, match="in use"):
+        listen("ipc", str(tmp_path / "f"), 1)
+    assert (tmp_path / "f-1").read_text() == "kept"
+
+
 def launch(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "repl_sandbox.jupyter.launch", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -100,9 +100,16 @@ def listen(transport: str, ip: str, port: int) -> socket.socket:
     """Open the socket at which a client looks for one of its channels."""
     if transport == "tcp":
         return socket.create_server((ip, port))
+    address = Path(f"{ip}-{port}")
+    if address.is_socket():  # of the kernel before a restart
+        address.unlink()
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(f"{ip}-{port}")
-    listener.listen()
+    try:
+        listener.bind(str(address))
+        listener.listen()
+    except OSError:
+        listener.close()
+        raise
     return listener
 
 
