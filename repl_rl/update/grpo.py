@@ -152,6 +152,7 @@ _UNTRUE_OF_SHARED = tuple(f"completions/{which}_length" for which in ("mean", "m
 """Columns on rows, of which one may be a part of a trajectory where they share lines."""
 
 _DIVIDED_BY_TOKENS = ("dapo", "cispo")
+_MEANS_OF_ROWS = ("grpo", "sapo", "dr_grpo", "luspo")
 """Losses that TRL divides by the tokens of a step. A token of several rollouts stands for more than
 one, so it is to count by its weight; TRL counts each once."""
 
@@ -207,6 +208,8 @@ class LineGRPOTrainer(GRPOTrainer):
         """This process's trajectories behind the current update, in the order of the batch."""
         self._is_left_out: list[bool] = []
         """True where a trajectory is out of the loss, its denominators included."""
+        self._rows_per_kept = 1.0
+        """Trajectories of the step, by those of them that are in the loss."""
         self.sampled: torch.Tensor | None = None
         """(B, T): 0 at injected tokens of the rows that are scored next. None: all were sampled."""
         with refusals_explained(options):
@@ -227,6 +230,9 @@ class LineGRPOTrainer(GRPOTrainer):
         self.scored = self._roll_out(prompts, self.state.global_step)
         assert len(self.scored) == len(prompts)
         self._is_left_out = self._left_out()
+        if not self._credit.grows:  # else a line's weight stands for all rows that share it
+            everyones = self._ranks.gather(self._is_left_out)
+            self._rows_per_kept = len(everyones) / max(1, everyones.count(False))
         return rollout_rows(self.scored, self._is_left_out)
 
     def _left_out(self) -> list[bool]:
@@ -373,7 +379,9 @@ class LineGRPOTrainer(GRPOTrainer):
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         self.sampled = inputs["tool_mask"]
-        return super()._compute_loss(model, inputs)  # type: ignore  # TRL has no types
+        loss: torch.Tensor = super()._compute_loss(model, inputs)  # type: ignore  # TRL has no types
+        # TRL's mean of these counts rows, whether or not a token of them is in the loss.
+        return loss * self._rows_per_kept if self.loss_type in _MEANS_OF_ROWS else loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """TRL's, without columns that are not true here: see `_UNTRUE`."""

@@ -120,7 +120,7 @@ def trainer_arguments(
     grpo = settings.grpo
     size = rows_per_rank(grpo, num_ranks=ranks.world)
     micro = largest_divisor(size, at_most=grpo.most_rows)
-    return TRLConfig(
+    args: Any = TRLConfig(
         output_dir=str(folder),
         max_steps=grpo.steps,
         per_device_train_batch_size=micro,
@@ -156,6 +156,8 @@ def trainer_arguments(
         disable_tqdm=True,
         **_passed_on(settings.trl),
     )
+    args._n_gpu = min(args.n_gpu, 1)  # where several are visible, it would split batches over them
+    return args
 
 
 _NEUTRAL: Mapping[str, Any] = {

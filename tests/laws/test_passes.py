@@ -189,10 +189,11 @@ def test_where_a_rollout_feeds_several_updates_losses_are_what_they_bound(
 # Groups that teach nothing
 
 
+@pytest.mark.parametrize("loss", ["dapo", "grpo", "dr_grpo", "luspo", "sapo"])
 def test_with_rerolls_a_dead_group_leaves_the_loss_and_its_denominator(
-    step: Step, two_groups: list[Scored]
+    step: Step, two_groups: list[Scored], loss: str
 ) -> None:
-    """Without them its tokens still count, and a KL still pulls at them."""
+    """Without them its tokens, or rows, still count, and a KL still pulls at them."""
     reward = two_groups[0].reward
     dead = [
         dataclasses.replace(
@@ -204,7 +205,8 @@ def test_with_rerolls_a_dead_group_leaves_the_loss_and_its_denominator(
         for item in two_groups[4:]
     ]
     settings: dict[str, Any] = {"group_size": 4, "micro_batch_size": 8, "problems_per_step": 2}
-    alone = step(two_groups[:4]).gradients
+    settings["loss_type"] = loss
+    alone = step(two_groups[:4], loss_type=loss).gradients
     beside = step([*two_groups[:4], *dead], rerolls=1, **settings).gradients
     assert difference(alone, beside) < 1e-6
     counted = step([*two_groups[:4], *dead], **settings).gradients
