@@ -400,14 +400,14 @@ async def sync(
     squares: list[float] = []
     for probe in range(_NUM_PROBES):
         seed = derive_seed("probe", version, probe)
-        async with answered_within(timeout_s, "a line"):
-            line = await engine.line(prompt, max_tokens=_SAMPLED_TOKENS, seed=seed)
+        try:
+            async with answered_within(timeout_s, "a line"):
+                line = await engine.line(prompt, max_tokens=_SAMPLED_TOKENS, seed=seed)
+        except EngineError:
+            _refuse_diverged(score(prompt, len(prompt) - 1), version)  # then the engine is right
+            raise
         scored = score([*prompt, *line.ids], len(prompt))
-        if not all(map(math.isfinite, scored)):
-            raise DivergedError(
-                f"training diverged at step {version}: log-probabilities are not finite; lower "
-                f"grpo.learning_rate, or grpo.max_grad_norm"
-            )
+        _refuse_diverged(scored, version)
         squares += [(a - b) ** 2 for a, b in zip(scored, line.logprobs, strict=True)]
         # One unlikely token that is rounded another way is no sign of other weights.
         if (gap := math.sqrt(statistics.fmean(squares))) <= limit:
@@ -416,6 +416,14 @@ async def sync(
         f"the engine does not sample from the weights of step {version}: log-probabilities of "
         f"{len(squares)} tokens differ by {gap:.2g} (root mean square); {_remedy(loaded.precision)}"
     )
+
+
+def _refuse_diverged(logprobs: Sequence[float], version: int) -> None:
+    if not all(map(math.isfinite, logprobs)):
+        raise DivergedError(
+            f"training diverged at step {version}: log-probabilities are not finite; lower "
+            f"grpo.learning_rate, or grpo.max_grad_norm"
+        )
 
 
 def _remedy(types: Precision) -> str:

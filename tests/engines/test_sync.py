@@ -136,9 +136,10 @@ def test_an_engine_with_old_weights_is_found_out(loaded: LoadedModel) -> None:
         gap(engine, loaded)
 
 
-def test_weights_that_are_no_numbers_are_a_divergence(loaded: LoadedModel) -> None:
-    """Not the engine's fault, though it goes on with what it has."""
-    engine = open_engine(copy.deepcopy(loaded.model))
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_weights_that_are_no_numbers_are_a_divergence(loaded: LoadedModel, is_shared: bool) -> None:
+    """Not the engine's fault, though it refuses these weights, or goes on with what it has."""
+    engine = open_engine(loaded.model if is_shared else copy.deepcopy(loaded.model))
     with torch.no_grad():
         loaded.model.get_output_embeddings().weight.fill_(math.nan)
     with pytest.raises(DivergedError, match="training diverged at step 3"):
