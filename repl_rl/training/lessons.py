@@ -139,7 +139,7 @@ class Gathering:
         return False
 
     def _write(self, given: Sequence[Written]) -> None:
-        written = [one for one in given if one.problem.statement not in self._held_out]
+        written = [one for one in given if not self._is_held_out(one.problem)]
         self._lessons.left_out["held out"] += len(given) - len(written)
         rows = _rows(self._plan.task, Split.TRAIN)
         scored = self._run(
@@ -179,12 +179,16 @@ class Gathering:
     def _solved_in(self, file: Path) -> Iterable[Scored]:
         is_measured = file.stem.partition("-")[0] in _MEASURED
         for scored in trajectory_file.read_trajectories(file):
-            if is_measured or scored.problem.statement in self._held_out:
+            if is_measured or self._is_held_out(scored.problem):
                 self._lessons.left_out["held out"] += 1
             elif summary.is_solved(scored):
                 yield scored
             else:
                 self._lessons.left_out["unsolved"] += 1
+
+    def _is_held_out(self, problem: Problem) -> bool:
+        families = self._plan.config.task.held_out
+        return problem.statement in self._held_out or problem.meta.get("family") in families
 
     def _has_same_ids(self, scored: Scored) -> bool:
         """Return whether the trajectory has the tokens that this model would see and sample."""

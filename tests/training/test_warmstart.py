@@ -241,6 +241,22 @@ def test_what_is_there_twice_is_shown_once(tmp_path: Path) -> None:
     assert str(found).endswith("two.jsonl 1); left out: duplicate 1")
 
 
+def test_no_problem_of_a_held_out_family_is_shown(tmp_path: Path) -> None:
+    """Another run may have trained on it."""
+    plan = plan_of("warmstart.demonstrations=0")
+    plan = plan.changed(task=dataclasses.replace(plan.config.task, held_out=("ode",)))
+    made = stored(plan, tmp_path / "other.jsonl", RIGHT, RIGHT)
+    family = [{"family": "ode"}, {"family": "sum"}]
+    rows = [
+        dataclasses.replace(one, problem=dataclasses.replace(one.problem, meta=meta))
+        for one, meta in zip(made, family, strict=True)
+    ]
+    append(tmp_path / "step-000000.jsonl", rows)
+    found = gathering(plan).gather(Sources(runs=(tmp_path / "step-000000.jsonl",)))
+    assert [one.problem.id for one in found.scored] == ["1"]
+    assert found.left_out["held out"] == 1
+
+
 def test_no_held_out_problem_is_shown(tmp_path: Path) -> None:
     plan = plan_of("warmstart.demonstrations=0")
     made = stored(plan, tmp_path / "step-000000.jsonl", RIGHT, RIGHT)
