@@ -35,14 +35,6 @@ from repl_rl.update.ranks import launched
 
 FAILED = 1
 
-_MAY_DIFFER = (
-    *("grpo.steps", "sampling.engine_timeout_s", "sampling.servers", "sampling.weights"),
-    *("sampling.weights_dir", "sandbox.standby"),
-)
-"""Settings on which no trajectory and no update depends."""
-_MAY_DIFFER_ALL = ("report.", "workers.")
-"""Beginnings of others."""
-
 _NOBODYS_BUSINESS = ("transformers.trainer_utils", "transformers.utils.generic")
 """Loggers that warn of what is done on purpose: ids of padding are aligned, no cache in training.
 Other loggers report what a folder lacks."""
@@ -315,30 +307,8 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
     settings.refuse_removed(saved, options["overrides"])
     config = resolve({**options, "files": ()}, saved=saved)
     plan = make_plan(config, to_train=True)
-    for key, was, now in settings.differences(settings.resolve(saved=saved), config):
-        if key not in _MAY_DIFFER and not key.startswith(_MAY_DIFFER_ALL):
-            raise ConfigError(
-                f"{key} = {now} here, {was} in {str(run)!r}; a resumed run keeps its settings; "
-                f"only {', '.join(_MAY_DIFFER)}, report.* and workers.* may differ; for others "
-                f"start a new run"
-            )
-        schedule = config.trl.get("lr_scheduler_type", "constant")
-        if key == "grpo.steps" and not str(schedule).startswith("constant"):
-            raise ConfigError(
-                f"grpo.steps = {now} here, {was} in {str(run)!r}: trl.lr_scheduler_type = "
-                f"{schedule!r} depends on the number of steps; start a new run"
-            )
-        say(f"{key} = {now}, {was} before")
-    grpo, measures = plan.grpo, plan.eval.problems > 0
-    if resume.has_ended(begun, steps=grpo.steps, measures=measures):
-        raise ConfigError(
-            f"{str(run)!r} has ended after step {begun.step}; give it more to do with --set "
-            f"grpo.steps=N"
-        )
-    if begun.step > grpo.steps:
-        raise ConfigError(
-            f"{str(run)!r} is at step {begun.step}; expected grpo.steps of at least that"
-        )
+    for change in resume.changes(begun, config):
+        say(change)
     return run, announced(plan)
 
 

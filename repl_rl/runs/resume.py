@@ -14,6 +14,8 @@ from pathlib import Path
 
 from repl_rl.base.disk import remove, replace_file
 from repl_rl.base.plugins import no_such
+from repl_rl.config import Config
+from repl_rl.config.resolve import differences, read_config, resolve
 from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import (
     CHECKPOINTS,
@@ -92,6 +94,47 @@ def newest_run(root: Path, *, to_resume: bool = False, is_trained: bool = False)
 def _is_sampled_alone(run: Path) -> bool:
     """Say whether `play` or `eval --output` made the folder: nothing was trained in it."""
     return any((run / "trajectories" / f"{name}.jsonl").is_file() for name in (PLAYED, MEASURED))
+
+
+_MAY_DIFFER = (
+    *("grpo.steps", "sampling.engine_timeout_s", "sampling.servers", "sampling.weights"),
+    *("sampling.weights_dir", "sandbox.standby"),
+)
+"""Settings on which no trajectory and no update depends."""
+_MAY_DIFFER_ALL = ("report.", "workers.")
+"""Beginnings of others."""
+
+
+def changes(begun: Begun, config: Config) -> list[str]:
+    """Say which settings of a run are others from here on.
+
+    Raises ConfigError where its parts would not be one run, or where nothing is left to do.
+    """
+    run, rows = begun.run, []
+    for key, was, now in differences(resolve(saved=read_config(run / "config.toml")), config):
+        if key not in _MAY_DIFFER and not key.startswith(_MAY_DIFFER_ALL):
+            raise ConfigError(
+                f"{key} = {now} here, {was} in {str(run)!r}; a resumed run keeps its settings; "
+                f"only {', '.join(_MAY_DIFFER)}, report.* and workers.* may differ; for others "
+                f"start a new run"
+            )
+        schedule = config.trl.get("lr_scheduler_type", "constant")
+        if key == "grpo.steps" and not str(schedule).startswith("constant"):
+            raise ConfigError(
+                f"grpo.steps = {now} here, {was} in {str(run)!r}: trl.lr_scheduler_type = "
+                f"{schedule!r} depends on the number of steps; start a new run"
+            )
+        rows.append(f"{key} = {now}, {was} before")
+    if has_ended(begun, steps=config.grpo.steps, measures=config.eval.problems > 0):
+        raise ConfigError(
+            f"{str(run)!r} has ended after step {begun.step}; give it more to do with --set "
+            f"grpo.steps=N"
+        )
+    if begun.step > config.grpo.steps:
+        raise ConfigError(
+            f"{str(run)!r} is at step {begun.step}; expected grpo.steps of at least that"
+        )
+    return rows
 
 
 def has_ended(run: Begun, *, steps: int, measures: bool) -> bool:

@@ -46,7 +46,7 @@ from repl_rl.runs.folder import (
     graded_by,
     read_versions,
 )
-from repl_rl.runs.resume import Begun, begun, cut, evaluated_steps
+from repl_rl.runs.resume import Begun, begun, changes, cut, evaluated_steps
 from repl_rl.tasks.base import Task, demonstrable
 from repl_rl.training import evaluate, starter, steps
 from repl_rl.training.publish import MERGED, push, write_card
@@ -155,7 +155,8 @@ def train(
     Both are None where `eval.problems` is 0. Without `progress` nothing is shown.
 
     With `resume`, the run in `path` resumes from its newest whole checkpoint, as if it had never
-    stopped. With `merge`, its adapter is merged into a whole model in `checkpoints/merged`.
+    stopped. The settings must be the run's own, but for some on which no update depends. With
+    `merge`, its adapter is merged into a whole model in `checkpoints/merged`.
 
     Under a launcher this process is one of several that train as one, and gets the same reports.
 
@@ -177,7 +178,9 @@ def train(
     run = begun(path) if resume else None
     if run is None:
         check_output(path)
-    elif run.checkpoint is not None:
+    else:
+        changes(run, plan.config)
+    if run is not None and run.checkpoint is not None:
         check_shards_of(run.checkpoint, is_sharding=is_sharding())
     if ranks.is_first:
         plan.engine.reach(plan.config)

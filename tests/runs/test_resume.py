@@ -17,6 +17,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.rollout.plan import make_plan
 from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.resume import begun, cut, evaluated_steps, has_ended, newest_run
+from repl_rl.training.train import train
 
 
 @pytest.fixture
@@ -237,6 +238,14 @@ def test_other_settings_would_be_another_run(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         plan_to_resume(run, options(**given))
+
+
+def test_a_caller_is_refused_other_settings_too(run: Path) -> None:
+    """Else the checkpoint would go on under them, and the record of the old ones would be lost."""
+    given = ["grpo.steps=6", "grpo.learning_rate=1"]
+    plan = make_plan(resolve(flags={"model": str(run)}, overrides=given), to_train=True)
+    with pytest.raises(ConfigError, match=r" here, .* in '.*run'; a resumed run keeps its setti"):
+        train(plan, run, resume=True)
 
 
 def test_a_schedule_over_all_steps_would_be_another_in_a_longer_run(run: Path) -> None:
