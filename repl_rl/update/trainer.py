@@ -120,7 +120,7 @@ def trainer_arguments(
     grpo = settings.grpo
     size = rows_per_rank(grpo, num_ranks=ranks.world)
     micro = largest_divisor(size, at_most=grpo.most_rows)
-    args: Any = TRLConfig(
+    args = TRLConfig(
         output_dir=str(folder),
         max_steps=grpo.steps,
         per_device_train_batch_size=micro,
