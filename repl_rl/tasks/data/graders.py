@@ -29,7 +29,7 @@ import sympy
 from repl_rl.grading.equality import CONSTANTS, compare, compare_primitives, wrong
 from repl_rl.grading.parse import Malformed, Value, declared, parse
 from repl_rl.records import Problem, Verdict, VerdictKind
-from repl_rl.tasks.data.texts import normal_text
+from repl_rl.tasks.data.texts import is_same_text
 from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Isolation, Kernel, Limits
 
@@ -279,7 +279,7 @@ def _same_family(
 
 
 def _same_text(text: str, known: Sequence[str]) -> Verdict:
-    is_same = normal_text(text) in map(normal_text, known)
+    is_same = any(is_same_text(text, one) for one in known)
     return Verdict(kind=VerdictKind.PROVED if is_same else VerdictKind.WRONG, method="text")
 
 

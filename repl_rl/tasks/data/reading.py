@@ -26,7 +26,14 @@ from repl_rl.records import Problem, Split
 from repl_rl.tasks.data.columns import ColumnFinder, Columns, DataRow, is_empty
 from repl_rl.tasks.data.domains import constant_of, settled
 from repl_rl.tasks.data.golds import Gold, Refused, read_golds
-from repl_rl.tasks.data.texts import answer_of, are_indices, choices_of, statement_of, tests_of
+from repl_rl.tasks.data.texts import (
+    answer_of,
+    are_from_one,
+    are_indices,
+    choices_of,
+    statement_of,
+    tests_of,
+)
 
 _TRAIN = ("train", "training")
 _HELD_OUT = (
@@ -90,7 +97,7 @@ def read(source: Source, data: DataConfig) -> Reading:
     if not rows:
         raise ConfigError(f"{source.name} holds no rows")
     columns = finder.columns()
-    by_index = _are_indices(rows, columns)
+    by_index = _are_indices(rows, columns, source.name)
     items = [_item(row, columns, data, by_index=by_index) for row in rows]
     if data.split is not None:
         items = _of_split(items, data.split, columns, source)
@@ -121,8 +128,11 @@ def read(source: Source, data: DataConfig) -> Reading:
     )
 
 
-def _are_indices(rows: Sequence[DataRow], columns: Columns) -> bool:
-    """Say whether a number that answers a row with choices counts them from 0."""
+def _are_indices(rows: Sequence[DataRow], columns: Columns, name: str) -> bool:
+    """Say whether a number that answers a row with choices counts them from 0.
+
+    ConfigError where all of them count from 1.
+    """
     if "choices" not in columns.taken:
         return False
     answers = []
@@ -131,6 +141,10 @@ def _are_indices(rows: Sequence[DataRow], columns: Columns) -> bool:
         with contextlib.suppress(ValueError):  # which is said where the row is read
             if not is_empty(choices) and not is_empty(answer):
                 answers.append((choices_of(choices), answer_of(answer)))
+    if are_from_one(answers):
+        raise ConfigError(
+            f"{name}: answers number the choices from 1; expected numbers from 0, letters or texts"
+        )
     return are_indices(answers)
 
 

@@ -17,6 +17,7 @@ import string
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 MAX_CHARS = 1 << 15
@@ -61,6 +62,7 @@ _WORD = re.compile(r"\(?[A-J]\)?|\([a-j]\)|(?i:true|false|yes|no)")
 """A choice or a word; a small letter alone is an unknown."""
 _LETTER = r"\(?[A-J]\)?"
 _CHOICES = re.compile(rf"{_LETTER}(?:\s*(?:,|;|&|,?\s+and\s+|,?\s+or\s+)\s*{_LETTER})+")
+_RAISED = re.compile("[\u00b2\u00b3\u00b9\u2070\u2074-\u2079]+")
 _ANY_CASE = ("true", "false", "yes", "no")
 
 _LETTER_ASKED = "Submit the letter of the right choice, as a string."
@@ -116,7 +118,7 @@ def answer_of(value: Any, *, is_solution: bool = False) -> str:
     r"""The gold answer in a cell: after `####`, in the last `\boxed{}`, or all of it."""
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool | int | float | Decimal):
         value = str(value)
     if not isinstance(value, str):
         raise ValueError(f"{_kind(value)} where one answer is expected")
@@ -183,12 +185,27 @@ def is_choice(text: str) -> bool:
 
 def normal_text(text: str) -> str:
     """One form for texts that a reader would call the same."""
-    text = undressed(" ".join(unicodedata.normalize("NFKC", text).split()))
+    text = _RAISED.sub(lambda match: "^" + match[0], text)  # 10² is not 102
+    text = _without_marks(unicodedata.normalize("NFKC", text))
+    text = undressed(" ".join(text.split()))
     if choice := re.fullmatch(r"\(?\s*([A-Za-z])\s*\)?\.?", text):
         return choice[1].upper()
     if _CHOICES.fullmatch(text):
-        return ", ".join(sorted(set(re.findall(r"\b[A-J]\b", text))))
+        return ", ".join(re.findall(r"\b[A-J]\b", text))
     return text.casefold() if text.casefold() in _ANY_CASE else text
+
+
+def is_same_text(text: str, known: str) -> bool:
+    """Say whether a reader would call them the same.
+
+    Known choices that rise, as in `A, C`, are a selection, which has no order. Others are an order.
+    """
+    given, right = normal_text(text), normal_text(known)
+    if _CHOICES.fullmatch(given) and _CHOICES.fullmatch(right):
+        letters, known_letters = given.split(", "), right.split(", ")
+        is_selection = known_letters == sorted(set(known_letters))
+        return (sorted(letters) if is_selection else letters) == known_letters
+    return given == right
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +259,16 @@ def are_indices(rows: Iterable[tuple[Choices, str]]) -> bool:
     return all(is_index for is_index, _ in seen) and not all(is_text for _, is_text in seen)
 
 
+def are_from_one(rows: Iterable[tuple[Choices, str]]) -> bool:
+    """Say whether all answers are numbers, of which some can only be those of choices from 1 on."""
+    pairs = [(choices, answer) for choices, answer in rows if not choices.labels]
+    are_numbers = all(answer.isdecimal() and answer != "0" for _, answer in pairs)
+    return are_numbers and any(
+        answer == str(len(choices.texts)) and answer not in choices.texts
+        for choices, answer in pairs
+    )
+
+
 def choices_of(value: Any) -> Choices:
     """The choices in a cell: texts, texts by their labels, or both in two lists."""
     labels: Sequence[Any] = ()
@@ -275,8 +302,12 @@ def _printable(text: str) -> str:
         text.encode()
     except UnicodeEncodeError:
         raise ValueError("half a character: a surrogate without its other half") from None
-    lines = text.splitlines()
-    return "\n".join("".join(c if c.isprintable() else " " for c in line) for line in lines)
+    return "\n".join(map(_without_marks, text.splitlines()))
+
+
+def _without_marks(line: str) -> str:
+    """Return the text with spaces for what nobody sees, as a joiner of zero width."""
+    return "".join(c if c.isprintable() else " " for c in line)
 
 
 def _tidy(text: str) -> str:

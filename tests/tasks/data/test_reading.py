@@ -421,3 +421,14 @@ def test_the_unknowns_of_an_answer_are_bound() -> None:
     )
     assert one.setup == ("x = symbols('x')",)
     assert two.setup == ("x, y_1 = symbols('x y_1')",)
+
+
+def test_choices_that_are_numbered_from_one_are_refused() -> None:
+    """Else 1 would be the second of three, and only the last would be missed."""
+    rows = [
+        {"question": f"{number}?", "choices": ["red", "blue", "pink"], "answer": number}
+        for number in (1, 2, 3)
+    ]
+    with pytest.raises(ConfigError, match="answers number the choices from 1; expected numbers "):
+        reading(rows)
+    assert reading([{**rows[0], "answer": 0}, *rows[:2]])

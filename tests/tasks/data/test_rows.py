@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from repl_rl.errors import ConfigError
 from repl_rl.tasks.data.columns import MAX_ROW_BYTES, DataRow, read_rows
+from repl_rl.tasks.data.texts import answer_of
 
 pytestmark = pytest.mark.slow
 
@@ -89,6 +91,10 @@ def test_parquet_gives_the_same_rows(tmp_path: Path) -> None:
         DataRow("a.parquet: row 1", values[0]),
         DataRow("a.parquet: row 2", values[1]),
     ]
+
+
+def test_a_decimal_is_an_answer() -> None:
+    assert answer_of(Decimal("3.50")) == "3.50"
 
 
 def test_what_only_is_called_parquet_is_refused(tmp_path: Path) -> None:
