@@ -343,7 +343,7 @@ def _ends_of(value: Any) -> Sequence[Any]:
             return ()
         case frozenset() | sympy.FiniteSet():
             ends = tuple(value)
-            if any(end.is_infinite for end in ends):
+            if any(isinstance(end, sympy.Expr) and end.is_infinite for end in ends):
                 raise Unsolved("a set of reals holds no infinity")
         case sympy.Interval():
             ends = value.args[:2]

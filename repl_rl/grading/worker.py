@@ -165,8 +165,10 @@ def described(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:MAX_TEXT_CHARS]
 
 
-def clipped(verdict: Verdict) -> Verdict:
-    """Evidence may quote a submission; it must fit into a message."""
+def clipped(verdict: object) -> Verdict:
+    """Evidence may quote a submission; it must fit into a message. TypeError for no verdict."""
+    if not isinstance(verdict, Verdict):
+        raise TypeError(f"`grade` returned {verdict!r:.99}; expected a Verdict")
     evidence = verdict.evidence[:MAX_TEXT_CHARS]
     return replace(verdict, evidence=evidence)
 

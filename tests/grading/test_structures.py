@@ -168,6 +168,9 @@ def test_unequal_answers_of_any_kind_are_refuted(got: str, expected: str) -> Non
         ("Eq(f(x), f(x))", "Eq(f(x), C1*exp(x))"),
         ("x > y", "y > x"),
         ("Naturals", "Integers"),
+        ("{(1, 2)}", "Interval.open(1, 2)"),
+        ("{(1, 2)}", "(1, 2)"),
+        ("{True}", "Interval(0, 1)"),
     ],
 )
 def test_other_forms_are_wrong(got: str, expected: str) -> None:
