@@ -176,7 +176,8 @@ class ReplTools:
             raise ConfigError("get_reward was called before reset, or twice")
         if episode.stop is None:
             episode.end(StopReason.EOS)
-        return self._tools.run(episode.score()).reward.total
+        reward = self._tools.run(episode.score()).reward
+        return None if reward.outcome_reward is None else reward.total
 
     def _leave(self) -> None:
         if self._episode is not None:

@@ -14,6 +14,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 import repl_rl as rr
 from own_processes import children
+from repl_rl.grading.grader import Grader
 from repl_rl.rollout.episode import Session
 from repl_rl.trl import ReplSpec
 from repl_sandbox.types import SandboxError
@@ -115,6 +116,19 @@ def test_our_own_failure_is_no_reward(task: str, monkeypatch: pytest.MonkeyPatch
     session.reset(number=0)
     assert session.run_line("1 + 1") == "2\n"
     assert session.get_reward() == pytest.approx(-0.6)
+
+
+def test_what_nobody_could_grade_has_no_reward(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRL leaves it out; 0 would be more than silence gets."""
+
+    async def undecided(*_: Any) -> rr.Verdict:
+        return rr.Verdict(kind=rr.VerdictKind.UNDECIDED)
+
+    session = a_spec(task).environment_factory()
+    session.reset(number=0)
+    session.run_line("submit_final_answer(2)")
+    monkeypatch.setattr(Grader, "grade", undecided)
+    assert session.get_reward() is None
 
 
 def test_what_is_no_text_is_the_mistake_of_the_model(task: str) -> None:
