@@ -263,6 +263,11 @@ class Problem:
     that guessing earns nothing: see `rewards.shaped`."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.setup, str):
+            raise TypeError(f"problem {self.id!r} has one text as its setup; expected a tuple")
+        for one in (self.id, self.statement, *self.meta, *self.meta.values(), *self.setup):
+            if not isinstance(one, str):
+                raise TypeError(f"problem {self.id!r} holds {one!r}; expected texts alone")
         if not 0 <= self.chance <= MAX_CHANCE:
             raise ValueError(
                 f"problem {self.id} has the chance {self.chance}; expected 0 to {MAX_CHANCE}"

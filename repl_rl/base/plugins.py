@@ -113,18 +113,19 @@ def load_spec(spec: str) -> object:
 
 
 @contextlib.contextmanager
-def users_code() -> Iterator[None]:
+def users_code(called: str | None = None) -> Iterator[None]:
     """Name what fails in a user's module by its last line there: `mult.py:5: NameError: ...`.
 
-    Raises ConfigError for it. What fails in no file of a user's, or says itself what is wrong, goes
-    through as it is.
+    Raises ConfigError for it. What fails in no file of a user's is named by what was `called`, as
+    where that takes other arguments; without that name, or where it says itself what is wrong, it
+    goes through as it is.
     """
     try:
         yield
     except ReplRLError:
         raise
     except Exception as error:  # a user's module may raise anything
-        if (location := _last_location(error)) is None:
+        if (location := _last_location(error) or called) is None:
             raise
         raise ConfigError(f"{location}: {type(error).__name__}: {_message(error)}") from error
 

@@ -246,11 +246,20 @@ def load_task(name: str, data: DataConfig | None = None) -> tuple[Task, str]:
     factory = load_spec(spec)
     if not callable(factory):
         raise ConfigError(f"{spec!r} is not a class that makes a task")
-    with users_code():
+    with users_code(f"{spec}()"):
         task = factory()
     missing = [part for part in ("name", "prompt", "problems", "grade") if not hasattr(task, part)]
     if missing:
         raise ConfigError(f"{spec!r} is no task: it lacks {', '.join(missing)}")
+    if not isinstance(task.prompt, str):
+        raise ConfigError(f"{spec}.prompt is {task.prompt!r}; expected a text")
+    with users_code(f"{spec}.problems(split, seed=0)"):
+        problems = task.problems(Split.TRAIN, seed=0)
+    if not isinstance(problems, Iterator):
+        raise ConfigError(
+            f"{spec}.problems returns {type(problems).__name__}; expected an iterator of Problems, "
+            f"as a function that yields them makes"
+        )
     return task, spec
 
 

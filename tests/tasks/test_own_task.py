@@ -7,12 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from repl_rl.errors import ConfigError
 from repl_rl.grading.grader import Grader
-from repl_rl.records import Problem, VerdictKind
+from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_rl.tasks.base import load_task
 
 TASK = """
@@ -31,6 +32,25 @@ class MyTask:
 
 class Bare:
     name = "bare"
+
+class Listing(MyTask):
+    def problems(self, split, *, seed):
+        return [Problem(id="one", statement="")]
+
+class Unseeded(MyTask):
+    def problems(self, split):
+        yield Problem(id="one", statement="")
+
+class Asking(MyTask):
+    def __init__(self, folder):
+        pass
+
+class Numbered(MyTask):
+    prompt = 5
+
+class Yes(MyTask):
+    def grade(self, problem, submission):
+        return True
 """
 
 
@@ -74,12 +94,40 @@ def test_the_grader_judges_an_own_task(here: Path) -> None:
     assert asyncio.run(grade("2", "3")) == [VerdictKind.PROVED, VerdictKind.WRONG]
 
 
+@pytest.mark.usefixtures("here")
+def test_a_verdict_that_is_none_says_what_was_expected() -> None:
+    async def graded() -> Verdict:
+        async with Grader() as grader:
+            return await grader.grade("mymodule:Yes", Problem(id="one", statement=""), "2")
+
+    verdict = asyncio.run(graded())
+    assert verdict.kind is VerdictKind.UNDECIDED
+    assert "`grade` returned True; expected a Verdict" in str(verdict.grader_error)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"id": 5}, "problem 5 holds 5; expected texts alone"),
+        ({"meta": {"answer": 6}}, "problem 'one' holds 6; expected texts alone"),
+        ({"setup": "n = 5"}, "problem 'one' has one text as its setup; expected a tuple"),
+    ],
+)
+def test_a_problem_holds_texts(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        Problem(**{"id": "one", "statement": "?", **wrong})
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("mymodule:Bare", "'mymodule:Bare' is no task: it lacks prompt, problems, grade"),
         ("mymodule:TASK", "module 'mymodule' has no 'TASK'"),
         ("mymodule:__doc__", "is not a class that makes a task"),
+        ("mymodule:Listing", r"^mymodule:Listing\.problems returns list; expected an iterator of "),
+        ("mymodule:Unseeded", r"^mymodule:Unseeded\.problems\(split, seed=0\): TypeError: "),
+        ("mymodule:Asking", r"^mymodule:Asking\(\): TypeError: .*argument: 'folder'"),
+        ("mymodule:Numbered", r"^mymodule:Numbered\.prompt is 5; expected a text"),
     ],
 )
 @pytest.mark.usefixtures("here")
