@@ -16,7 +16,7 @@ from repl_rl.config import Config
 from repl_rl.config.resolve import to_toml
 from repl_rl.config.sections import SandboxConfig, TaskConfig
 from repl_rl.errors import ConfigError
-from repl_rl.records import Origin, OutcomeKind, Scored, Trajectory
+from repl_rl.records import GRADING, Origin, OutcomeKind, Scored, Trajectory
 from repl_rl.runs.folder import (
     RunFolder,
     check_output,
@@ -95,7 +95,7 @@ def test_versions_that_cannot_be_read_are_none(tmp_path: Path, foreign: str) -> 
 def test_a_run_that_goes_on_keeps_the_oldest_version_of_its_graders(tmp_path: Path) -> None:
     (tmp_path / "versions.json").write_text('{"policy": "p"}')
     origin = make_origin(Config(), setup=(), tokenizer=None, isolation="")
-    assert origin.versions["grading"] == "2"
+    assert origin.versions["grading"] == str(GRADING)
     RunFolder(tmp_path).write_config(origin, policy="p", device="cpu")
     assert read_versions(tmp_path)["grading"] == "1"
 
@@ -117,7 +117,7 @@ def test_an_origin_holds_what_it_takes_to_run_lines_again() -> None:
         setup=("x = 1",),
         tokenizer="owner/name",
         isolation="basic",
-        versions={**installed_versions(["sympy"]), "grading": "2"},
+        versions={**installed_versions(["sympy"]), "grading": str(GRADING)},
     )
 
 

@@ -58,8 +58,8 @@ _DRESSED = re.compile(
 )
 _SPACES = re.compile(r"\\[ ,;:!]|~|\\q?quad(?![a-z])")
 _MATH = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"))
-_WORD = re.compile(r"\(?[A-J]\)?|\([a-j]\)|(?i:true|false|yes|no)")
-"""A choice or a word; a small letter alone is an unknown."""
+_WORD = re.compile(r"\(?[A-J]\)?|\([a-j]\)|(?i:true|false|yes|no)|\d{4}-\d\d-\d\d")
+"""A choice, a word or a date; a small letter alone is an unknown."""
 _LETTER = r"\(?[A-J]\)?"
 _CHOICES = re.compile(rf"{_LETTER}(?:\s*(?:,|;|&|,?\s+and\s+|,?\s+or\s+)\s*{_LETTER})+")
 _RAISED = re.compile("[\u00b2\u00b3\u00b9\u2070\u2074-\u2079]+")
@@ -131,6 +131,8 @@ def answer_of(value: Any, *, is_solution: bool = False) -> str:
         raise ValueError(r"a solution with neither #### nor \boxed{}")
     else:
         answer = text.strip()
+    if answer.casefold() == "n/a":
+        raise ValueError("no answer")
     return _sized(answer)
 
 
@@ -179,7 +181,7 @@ def undressed(text: str) -> str:
 
 
 def is_choice(text: str) -> bool:
-    """Say whether it is a choice, a list of choices, or a word such as yes."""
+    """Say whether it is a choice, a list of choices, a date, or a word such as yes."""
     return _WORD.fullmatch(text) is not None or _CHOICES.fullmatch(text) is not None
 
 

@@ -151,6 +151,8 @@ def test_an_integer_is_exact(submission: str, kind: str) -> None:
         ("A, C", "['A', 'B']", False),
         ("A, C", "'A'", False),
         ("A, C", "'A, C, C'", False),
+        ("2023-10-11", "'2023-10-11'", True),
+        ("2023-10-11", "2002", False),
         ("10\u00b2", "'102'", False),
         ("10\u00b2", "'10\u00b2'", True),
         ("co\u200bop", "'co\u200bop'", True),

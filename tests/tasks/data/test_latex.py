@@ -115,6 +115,7 @@ def test_what_has_no_one_value_is_refused(text: str) -> None:
         (r"\textbf{B}", "auto", Gold("exact", r"\textbf{B}")),
         (r"$\mathrm{(D)}$", "auto", Gold("exact", r"$\mathrm{(D)}$")),
         ("A, C", "auto", Gold("exact", "A, C")),
+        ("2023-10-11", "auto", Gold("exact", "2023-10-11")),
         (r"\textbf{(C)}\ 12", "auto", None),
         ("Yes", "auto", Gold("exact", "Yes")),
         ("c", "auto", None),

@@ -97,6 +97,12 @@ def test_a_decimal_is_an_answer() -> None:
     assert answer_of(Decimal("3.50")) == "3.50"
 
 
+def test_what_is_not_available_is_no_answer() -> None:
+    """Read as mathematics it would be a quotient of two unknowns."""
+    with pytest.raises(ValueError, match="no answer"):
+        answer_of("N/A")
+
+
 def test_what_only_is_called_parquet_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     path = write(tmp_path / "a.parquet", json.dumps({"a": 1}))
