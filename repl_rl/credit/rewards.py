@@ -5,6 +5,7 @@ Pure: no kernel, no model, no grader is called. The verdict comes in as data.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 
@@ -153,6 +154,7 @@ def load_reward(config: RewardConfig, credit: Credit | None = None) -> RewardFun
     function = load_named(config.function, group="repl_rl.rewards")
     if not callable(function):
         raise ConfigError(f"reward.function = {config.function!r} is not callable")
+    _check_signature(function, config.function)
     unread = credit is not None and not credit.reads_line_rewards and function is not shaped
 
     def checked(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig) -> Reward:
@@ -170,6 +172,20 @@ def load_reward(config: RewardConfig, credit: Credit | None = None) -> RewardFun
         return reward
 
     return checked
+
+
+def _check_signature(function: Callable[..., object], name: str) -> None:
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # a function in C may not say what it takes
+        return
+    try:
+        signature.bind(None, None, None)
+    except TypeError:
+        raise ConfigError(
+            f"reward.function = {name!r} takes {signature}; expected a function of (trajectory, "
+            f"verdict, config)"
+        ) from None
 
 
 def bound_reward(config: RewardConfig, credit: Credit | None = None) -> BoundReward:

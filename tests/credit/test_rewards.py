@@ -268,6 +268,7 @@ def test_a_function_that_raises_keeps_its_error(
         ("repl_rl.no_such:shaped", r"no module named 'repl_rl.no_such'"),
         ("repl_rl.credit.advantages:EPSILON", r"is not callable"),
         ("shapd", r"unknown reward 'shapd'; did you mean 'shaped'"),
+        ("repl_rl.credit.base:all_equal", r"takes \(values: .*; expected a function of \(traject"),
     ],
 )
 def test_a_function_that_is_not_there_is_a_config_error(spec: str, message: str) -> None:
