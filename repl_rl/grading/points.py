@@ -197,7 +197,10 @@ def _named(expression: Any) -> list[Any]:
     """Sizes of its numbers, the largest first."""
     parts = expression.atoms(sympy.Rational)
     sizes = {sympy.Integer(abs(size)) for part in parts for size in (part.p, part.q)}
-    return sorted((size for size in sizes if size >= MIN_NAMED), reverse=True)
+    named = sorted((size for size in sizes if size >= MIN_NAMED), reverse=True)
+    # floor((n + 1)/60) differs from floor(n/60) right before 60.
+    is_rounded = expression.has(sympy.floor, sympy.ceiling, sympy.Mod)
+    return [one for size in named for one in ((size, size - 1) if is_rounded else (size,))]
 
 
 def _has_value_at(expression: Any, point: Point) -> bool:

@@ -251,6 +251,11 @@ def test_a_step_without_a_name_is_found_however_far(step: str) -> None:
     assert judged(f"n + {step}", "n", Domain.NATURALS).kind is REFUTED
 
 
+def test_a_step_that_comes_a_little_early_is_refuted() -> None:
+    assert judged("floor((n + 1)/60)", "floor(n/60)", Domain.NATURALS).kind is REFUTED
+    assert judged("ceiling((n - 1)/100) - 1", "ceiling(n/100) - 1", Domain.NATURALS).kind is REFUTED
+
+
 def test_a_step_that_jumps_nowhere_in_the_domain_is_none() -> None:
     assert judged("x*sign(exp(x))", "x").kind is PROVED
     assert judged("(x, 2*sign(x**2 + 1))", "(x, 2)").kind is PROVED

@@ -55,6 +55,9 @@ _OF_WORDS = {
 _OF_SETS = {"N": {"integer", "positive"}, "Z": {"integer"}, "Q": {"rational"}, "R": set[str]()}
 _OF_BOUNDS = {">": {"positive"}, r"\gt": {"positive"}}
 _SIGNS = frozenset({"positive", "negative", "nonnegative", "nonzero"})
+_ANY_CONSTANT = re.compile(
+    r"(?i)constants? of integration|(?:arbitrary|integration) constant|is (?:a|any) constant"
+)
 _SINGLE = re.compile(r"(?i)\b(?:an|one|any) (?:antiderivative|primitive)")
 _INTEGRAL = re.compile(r"(?i)\\int(?![a-z])|\u222b|integra(?:l|te)|antiderivative|primitive")
 _COMPLEX = re.compile(r"(?i)complex|imaginary")
@@ -135,8 +138,10 @@ def constant_of(statement: str, names: Sequence[str], meanings: Sequence[str]) -
             others = [
                 other for other in others if re.search(rf"(?<![A-Za-z])d{other}\b", statement)
             ]
-        is_given = re.search(rf"(?<![\\\w]){name}(?!\w)", statement) and "constant" not in statement
-        if len(others) == 1 and not is_given and all(_adds(one, name) for one in meanings):
+        is_given = re.search(rf"(?<![\\\w]){name}(?!\w)", statement) is not None
+        is_any = _ANY_CONSTANT.search(statement) is not None
+        is_free = is_any or not is_given
+        if len(others) == 1 and is_free and all(_adds(one, name) for one in meanings):
             needed = {} if _SINGLE.search(statement) else {"constant": name}
             return {"variable": others[0], **needed}
     return {}

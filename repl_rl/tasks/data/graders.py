@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import builtins
 import contextlib
 import json
 import re
@@ -27,6 +28,7 @@ from typing import Any
 import sympy
 
 from repl_rl.grading.equality import CONSTANTS, compare, compare_primitives, wrong
+from repl_rl.grading.parse import MAX_CHARS as MOST_CHARS
 from repl_rl.grading.parse import Malformed, Value, declared, parse
 from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_rl.tasks.data.texts import is_same_text
@@ -65,7 +67,7 @@ def decimals_in(answer: str) -> frozenset[Fraction]:
 
 def with_fractions(submission: str, answer: str) -> str:
     """The submission with the decimals of the known answer as fractions; other floats stay."""
-    if "." not in submission and "e" not in submission.lower():
+    if len(submission) > MOST_CHARS or not {".", "e", "E"} & set(submission):
         return submission
     try:
         tree = ast.parse(submission.strip(), mode="eval")
@@ -324,10 +326,23 @@ def _test(statement: ast.stmt) -> tuple[str, str]:
             raise ValueError(
                 f"expected `assert call == literal`, not {ast.unparse(statement)[:40]!r}"
             )
+    if isinstance(expected, ast.Constant) and isinstance(expected.value, bool):
+        _refuse_comparer(call)
     text = ast.unparse(expected)
     if not is_literal_equal(text, text):
         raise ValueError(f"no literal: {text[:40]!r}")
     return ast.unparse(call), text
+
+
+def _refuse_comparer(call: ast.Call) -> None:
+    """ValueError for a call that compares by itself, as `isclose(f(2), 4)` does.
+
+    It runs beside the submitted source, which may make it say anything, or look at the 4.
+    """
+    inner = [node for node in ast.walk(call) if isinstance(node, ast.Call | ast.Compare)]
+    is_own = isinstance(call.func, ast.Name) and not hasattr(builtins, call.func.id)
+    if not is_own or len(inner) > 1:
+        raise ValueError(f"expected `assert call == literal`, not {ast.unparse(call)[:40]!r}")
 
 
 _GRADERS: Mapping[str, Callable[[Mapping[str, str], str], Verdict]] = {

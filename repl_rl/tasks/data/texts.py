@@ -202,6 +202,8 @@ def is_same_text(text: str, known: str) -> bool:
 
     Known choices that rise, as in `A, C`, are a selection, which has no order. Others are an order.
     """
+    if len(text) > MAX_CHARS:
+        return False
     given, right = normal_text(text), normal_text(known)
     if _CHOICES.fullmatch(given) and _CHOICES.fullmatch(right):
         letters, known_letters = given.split(", "), right.split(", ")

@@ -32,7 +32,17 @@ def test_a_test_is_a_call_and_a_literal(source: str, found: list[list[str]]) -> 
 
 
 @pytest.mark.parametrize(
-    "source", ["", "f(2)", "assert f(2) == g(3)", "assert f(2) < 3", "import os", "assert ("]
+    "source",
+    [
+        *("", "f(2)", "assert f(2) == g(3)", "assert f(2) < 3", "import os", "assert ("),
+        # Whose comparison, and known value, would lie within the reach of what is submitted.
+        *(
+            "assert math.isclose(f(2), 4)",
+            "assert all([f(2) == 4])",
+            "assert isinstance(f(2), int)",
+        ),
+        *("assert is_same(f(2), [4]) == True", "assert not g(f(2))"),
+    ],
 )
 def test_any_other_test_is_refused(source: str) -> None:
     with pytest.raises(ValueError, match=r"."):

@@ -149,6 +149,13 @@ INTEGRALS = [
      ["log(x) + C", "log(Abs(x)) + K", "log(-2*x) + C", "log(x**2)/2 + C"],
      ["log(x)", "2*log(x) + C", "log(x + 1) + C", "log(x) + floor(x) + C", "C",
       "log(x) + C + sqrt((x - 1)**2)/(x - 1)"]),
+    # Constants of the problem, which no other name stands for.
+    ("Let c be a real constant. f(0) = c, and f is an antiderivative of 2x. Find f(x).", "x^2 + c",
+     ["x**2 + c"], ["x**2", "x**2 + 7*k", "x**2 + 1"]),
+    ("f'(x) is equal to the constant 2 for all integral x, and f(0) = k.", "2x + k",
+     ["2*x + k"], ["2*x", "2*x + 7*C"]),
+    ("Find the antiderivative of 2x, where C is an arbitrary constant.", "x^2 + C",
+     ["x**2 + C", "x**2 + K"], ["x**2"]),
     # No integral: C is a number of the problem.
     ("Which line is it?", "A*x + B + C", ["C + B + A*x"], ["A*x + B + K", "A*x + B"]),
 ]  # fmt: skip
