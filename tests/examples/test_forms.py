@@ -392,3 +392,17 @@ def test_a_row_that_is_on_file_is_not_measured_again(
     monkeypatch.setattr(driver, "begun", made.append)
     assert driver.row_of(case, "rate-0.002", {}, rate=2e-3) == rows[1]
     assert made == []
+
+
+@pytest.mark.parametrize("task", ["euclid", "doors"])
+def test_the_notes_say_what_the_kept_rows_say(forms: ModuleType, task: str) -> None:
+    tables = importlib.import_module("form_tables")
+    docs = BENCHMARKS.parent / "docs"
+    kept = [one for one in tables.read_rows(docs / "forms.jsonl") if one.task == task and one.rate]
+    notes = (docs / "lab-notes.md").read_text().replace("*", "")
+    rows = tables.best(kept)
+    tokens = tables.common(rows)
+    for form, found in tables.by(rows, lambda one: one.form):
+        before = tables.spread([one.before["solved"] for one in found])
+        after = tables.spread([tables.rate_at(one.points, tokens) for one in found])
+        assert f"| {form} | {found[0].rate:g} | {before} | {after} |" in notes
