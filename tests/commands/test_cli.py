@@ -19,7 +19,7 @@ from repl_rl.base.concurrency import received_signals
 from repl_rl.commands.options import before_libraries, say
 from repl_rl.config.resolve import resolve
 from repl_rl.errors import ConfigError
-from repl_rl.records import Origin, OutcomeKind, Scored, Trajectory
+from repl_rl.records import GRADING, Origin, OutcomeKind, Scored, Trajectory
 from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.trajectory_file import append, read_trajectories
 from repl_sandbox.types import SandboxError
@@ -317,7 +317,7 @@ def test_a_size_that_no_terminal_has_changes_nothing(
 SCORE_AGAIN = "to score it again: repl-rl replay run --rescore\n"
 
 
-@pytest.mark.parametrize(("made_by", "is_said"), [(None, 1), ("1", 1), ("2", 0), ("x", 1)])
+@pytest.mark.parametrize(("made_by", "is_said"), [(None, 1), ("1", 1), (f"{GRADING}", 0), ("x", 1)])
 def test_show_says_once_what_another_grader_judged(
     call: Call, stored: Path, tmp_path: Path, made_by: str | None, is_said: int
 ) -> None:
@@ -329,14 +329,15 @@ def test_show_says_once_what_another_grader_judged(
     _, _, err = call("show", "run")
     assert err.count(SCORE_AGAIN) == is_said
     if is_said:
-        assert "repl-rl: run was graded by version 1 of the grader, here it is 2: verdicts" in err
+        here = f"here it is {GRADING}: verdicts"
+        assert f"repl-rl: run was graded by version 1 of the grader, {here}" in err
 
 
 def test_eval_says_what_another_grader_judged(call: Call, tmp_path: Path, model: str) -> None:
     run = RunFolder(tmp_path / "run").path
     (run / "config.toml").write_text("")
     shutil.copytree(model, run / "checkpoints" / "final")
-    for versions, is_said in (({"policy": "p"}, True), ({"grading": "2"}, False)):
+    for versions, is_said in (({"policy": "p"}, True), ({"grading": f"{GRADING}"}, False)):
         (run / "versions.json").write_text(json.dumps(versions))
         _, _, err = call("eval", "run", "--picture", "nowhere.txt")
         assert (SCORE_AGAIN in err) is is_said

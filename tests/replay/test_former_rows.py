@@ -15,7 +15,7 @@ from repl_rl import former
 from repl_rl.config.sections import RewardConfig
 from repl_rl.credit.rewards import shaped
 from repl_rl.errors import ConfigError
-from repl_rl.records import Problem
+from repl_rl.records import GRADING, Problem
 from repl_rl.rollout.builder import fault
 from repl_rl.rollout.episode import Session
 from repl_rl.rollout.runner import kernel_for
@@ -147,7 +147,9 @@ def test_lines_of_such_a_row_do_what_they_did(
 def test_such_a_file_is_shown_run_again_and_scored_anew(call: Call) -> None:
     """Lines with a traceback are left out: versions of Python write it in their own ways."""
     code, shown, said = call("show", str(STORED))
-    assert (code, said) == (0, f"repl-rl: {former.UNPAID}\n")
+    first, second = said.splitlines()
+    assert (code, first) == (0, f"repl-rl: {former.UNPAID}")
+    assert f"was graded by version 2 of the grader, here it is {GRADING}" in second
     assert re.search(r"have\('b', b\) +\+ +ok_silent +\+0\.15", shown)
     code, shown, _ = call("replay", str(STORED), "--execute", "--id", "rows_with_claims:1")
     assert (code, shown.splitlines()[-1]) == (0, "1 trajectory, 7 lines run again: none diverged")
