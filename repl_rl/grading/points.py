@@ -121,7 +121,7 @@ def probe_named(left: Any, right: Any, *, domain: Domain) -> Probe:
     """
     difference = left - right
     symbols = sorted(difference.free_symbols, key=str)
-    for size in (*BEYOND, *_named(left)[:MOST_NAMED]) if symbols else ():
+    for size in (*BEYOND, *_named(left)) if symbols else ():
         for point in near(symbols, size, domain=domain):
             if is_nonzero(difference, point, zero_digits=SPARE_DIGITS, max_digits=NAMED_DIGITS):
                 return Probe(num_agreed=0, counterexample=_point_text(point))
@@ -194,10 +194,10 @@ def differ(left: Any, right: Any) -> RegionDifference:
 
 
 def _named(expression: Any) -> list[Any]:
-    """Sizes of its numbers, the largest first."""
+    """Sizes of its largest numbers, and those right before them where it rounds."""
     parts = expression.atoms(sympy.Rational)
     sizes = {sympy.Integer(abs(size)) for part in parts for size in (part.p, part.q)}
-    named = sorted((size for size in sizes if size >= MIN_NAMED), reverse=True)
+    named = sorted((size for size in sizes if size >= MIN_NAMED), reverse=True)[:MOST_NAMED]
     # floor((n + 1)/60) differs from floor(n/60) right before 60.
     is_rounded = expression.has(sympy.floor, sympy.ceiling, sympy.Mod)
     return [one for size in named for one in ((size, size - 1) if is_rounded else (size,))]
