@@ -179,9 +179,9 @@ def train(
     if run is None:
         check_output(path)
     else:
-        changes(run, plan.config)
-    if run is not None and run.checkpoint is not None:
-        check_shards_of(run.checkpoint, is_sharding=is_sharding())
+        changes(run, plan.config)  # may refuse
+        if run.checkpoint is not None:
+            check_shards_of(run.checkpoint, is_sharding=is_sharding())
     if ranks.is_first:
         plan.engine.reach(plan.config)
     with ranks.joined(device=device, timeout_s=_patience_s(plan)):

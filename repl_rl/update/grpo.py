@@ -152,9 +152,10 @@ _UNTRUE_OF_SHARED = tuple(f"completions/{which}_length" for which in ("mean", "m
 """Columns on rows, of which one may be a part of a trajectory where they share lines."""
 
 _DIVIDED_BY_TOKENS = ("dapo", "cispo")
-_MEANS_OF_ROWS = ("grpo", "sapo", "dr_grpo", "luspo")
 """Losses that TRL divides by the tokens of a step. A token of several rollouts stands for more than
 one, so it is to count by its weight; TRL counts each once."""
+_MEANS_OF_ROWS = ("grpo", "sapo", "dr_grpo", "luspo")
+"""Losses that TRL divides by rows, those without a token in the loss included."""
 
 DROPS_CUT = "mask_truncated_completions"
 """The option of TRL that this module does the work of."""
@@ -380,7 +381,6 @@ class LineGRPOTrainer(GRPOTrainer):
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         self.sampled = inputs["tool_mask"]
         loss: torch.Tensor = super()._compute_loss(model, inputs)  # type: ignore  # TRL has no types
-        # TRL's mean of these counts rows, whether or not a token of them is in the loss.
         return loss * self._rows_per_kept if self.loss_type in _MEANS_OF_ROWS else loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
