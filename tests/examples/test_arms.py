@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -127,3 +128,25 @@ def test_a_run_is_read_while_its_folder_is_someone_elses(
     assert [step["errors"] for step in run.habits] == [0.0, 1.0]
     arms.draw_habits([run, run], tmp_path / "habits.svg")
     assert "errors in right ones, %" in (tmp_path / "habits.svg").read_text()
+
+
+def test_a_run_that_ended_after_its_driver_is_made_again(
+    arms: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has counted its seconds; of one that was counted nothing is made."""
+    called: list[list[str]] = []
+
+    def run(words: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        called.append(words)
+        (tmp_path / "run").mkdir(exist_ok=True)
+        return subprocess.CompletedProcess(words, 0, "", "")
+
+    monkeypatch.setattr(arms.subprocess, "run", run)
+    final = tmp_path / "run" / "checkpoints" / "final"
+    final.mkdir(parents=True)
+    (tmp_path / "run" / "config.toml").touch()
+    arms.train(tmp_path / "run", {"task": "t"}, 0, beside=tmp_path)
+    assert ["--resume" in words for words in called] == [False]
+    final.mkdir(parents=True)
+    arms.train(tmp_path / "run", {"task": "t"}, 0, beside=tmp_path)
+    assert len(called) == 1

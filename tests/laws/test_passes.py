@@ -11,15 +11,18 @@ from typing import Any
 import pytest
 import torch
 from transformers import Qwen3ForCausalLM, TrainerCallback
+from trl.trainer.grpo_config import GRPOConfig as TRLConfig
 
 from repl_rl.config import Config
 from repl_rl.config.resolve import resolve
 from repl_rl.config.sections import GRPOConfig
 from repl_rl.credit.advantages import advantage_rows, load_credit
 from repl_rl.errors import ConfigError
+from repl_rl.models.precision import Precision
 from repl_rl.records import Scored
 from repl_rl.update.grpo import LineGRPOTrainer
-from repl_rl.update.trainer import checkpoint_every
+from repl_rl.update.ranks import launched
+from repl_rl.update.trainer import checkpoint_every, trainer_arguments
 from trainer_kit import Step, Tensors, difference, largest, take_step
 
 pytestmark = pytest.mark.train
@@ -239,3 +242,20 @@ def test_checkpoints_are_between_rollouts() -> None:
 def test_a_run_that_would_end_within_a_rollout_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^grpo\.steps = 70 would end within a rollout, which "):
         resolve(overrides=["grpo.passes=3"])
+
+
+def test_one_process_trains_on_one_gpu_however_many_it_sees(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else transformers would split batches over them, which TRL refuses."""
+    made: Any = TRLConfig.__post_init__
+
+    def sees_two(self: Any) -> None:
+        made(self)
+        self._n_gpu = 2
+
+    monkeypatch.setattr(TRLConfig, "__post_init__", sees_two)
+    arguments = trainer_arguments(
+        Config(model="m"), precision=Precision(), folder=tmp_path, device="cpu", ranks=launched()
+    )
+    assert arguments.n_gpu == 1
