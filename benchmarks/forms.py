@@ -77,8 +77,6 @@ COMMON: dict[str, object] = {
 TRAJECTORIES_A_STEP = 40
 MARGIN = 1.2
 """Times the steps that a form needs by its first tokens: trajectories may become shorter."""
-MEASUREMENTS = 6
-"""Measurements of a run, after the one before its first step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +92,8 @@ class Trial:
     settings: dict[str, object] = field(default_factory=dict)
     margins: Mapping[str, float] = field(default_factory=dict)
     """Margins of some forms in place of `MARGIN`."""
+    measurements: int = 6
+    """Measurements of a run, after the one before its first step."""
 
 
 CHOSEN: Mapping[str, Mapping[str, float]] = {
@@ -137,11 +137,14 @@ TRIALS = {
             recipe=None,
             settings={
                 **BARE,
-                "eval.problems": 64,
+                "eval.problems": 128,
                 "grpo.dtype": "mixed",
                 "grpo.importance": "off",
                 "grpo.micro_batch_size": 20,
+                "report.checkpoint_every": 1000,  # each has a few hundred MB
+                "sampling.engine": "hf",
             },
+            measurements=3,
         )
         for name, task in (("doors", "RightDoors"), ("words", "Words"))
     },
@@ -244,7 +247,7 @@ def learned(case: Case, first: Case, rates: Sequence[float]) -> Iterator[Row]:
     """The runs of a case, with as many steps as the first seed needs for the tokens."""
     steps = num_steps(case, measured(first).before["tokens"])
     for rate in rates:
-        every = math.ceil(steps / MEASUREMENTS)
+        every = math.ceil(steps / case.trial.measurements)
         more = {"grpo.steps": steps, "eval.every": every, "grpo.learning_rate": rate}
         yield row_of(case, f"rate-{rate:g}", more, rate=rate)
 

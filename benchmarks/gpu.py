@@ -64,6 +64,10 @@ FIGURES: Mapping[str, Mapping[str, str]] = {
         "step 2 phases": "the same, by phase",
         "peak GiB": "the same, GiB at the peak",
     },
+    "vllm grpo": {
+        "step 2 s": "a whole GRPO step of 8 x 8 with an adapter, sampled by vLLM, seconds",
+        "step 2 phases": "the same, by phase",
+    },
     "update long": {
         "tree tokens/s": "an update of 64 x 2,048 tokens, 4 rows at once, checkpointing, tokens/s",
         "tree GiB": "the same, GiB at the peak",

@@ -28,6 +28,7 @@ from gpu_job import Cells, Job
 from gpu_training import (
     curve,
     grpo,
+    grpo_by_vllm,
     killed,
     memory,
     rollout,
@@ -91,6 +92,7 @@ ROWS: Mapping[str, Row] = {
     "busy": Row(busy, 60),
     "update": Row(update, 60),
     "grpo": Row(grpo, 75),
+    "vllm grpo": Row(grpo_by_vllm, 150, "vllm"),
     "update 16k": Row(update_packed, 60),
     "update long": Row(update_long, 60),
     "tool loop": Row(tool_loop, 60),

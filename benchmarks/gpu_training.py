@@ -186,20 +186,28 @@ def memory(job: Job) -> Iterator[Cells]:
 
 def grpo(job: Job) -> Iterator[Cells]:
     """Steps of 8 x 8 with an adapter, all in; the first one warms up."""
+    with hf_with(True):
+        yield from _stepped(job)
+
+
+def grpo_by_vllm(job: Job) -> Iterator[Cells]:
+    """The same, sampled by vLLM in this process."""
+    yield from _stepped(job, "sampling.engine=vllm")
+
+
+def _stepped(job: Job, *overrides: str) -> Iterator[Cells]:
     from repl_rl.progress import SILENT
+    from repl_rl.training.train import train
 
     size = job.pick(2, 8)
     plan = plan_with_adapter(
         job,
         *("grpo.steps=3", f"grpo.problems_per_step={size}", f"grpo.group_size={size}"),
         *(f"sampling.max_in_flight={size * size}", f"sandbox.standby={size}"),
-        *("eval.problems=2", "report.curve=false"),
+        *("eval.problems=2", "report.curve=false", *overrides),
     )
-    from repl_rl.training.train import train
-
     path = job.folder / "run"
-    with hf_with(True):
-        train(plan, path, SILENT)
+    train(plan, path, SILENT)
     rows = [json.loads(row) for row in (path / "metrics.jsonl").read_text().splitlines()]
     for number, row in enumerate(row for row in rows if "time/update" in row):
         times = {k.removeprefix("time/"): round(v, 2) for k, v in row.items() if "time/" in k}
