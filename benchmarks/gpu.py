@@ -60,7 +60,9 @@ FIGURES: Mapping[str, Mapping[str, str]] = {
         "trl tokens/s": "stock TRL, tokens/s",
     },
     "grpo": {
-        "step 2 s": "a whole GRPO step of 8 x 8 with an adapter, seconds",
+        "step 1 s": "a whole GRPO step of 8 x 8 with an adapter, seconds",
+        "step 1 phases": "the same, by phase",
+        "step 2 s": "the step after it, seconds",
         "step 2 phases": "the same, by phase",
         "peak GiB": "the same, GiB at the peak",
     },
