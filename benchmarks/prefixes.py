@@ -10,7 +10,8 @@ Arms that differ in `grpo.prefix_share` alone, from one small starter, with the 
 Problems are doors (`doors.py`), six or eight of them, of which the starter opens nearly none all
 right: most groups are dead. Their demonstrations open the right doors. This is knowledge that the
 arm 0 has not, and the arm `shown 0` has. The task `again` has no demonstrations: eight problems
-come back, and prefixes are the run's own successes.
+come back, and prefixes are the run's own successes. On `tier-2` and `tier-3` of the packaged task a
+starter of tier 1 solves nothing, and its group can begin behind the task's own demonstrations.
 
 Each arm and rate is trained until it has sampled `--tokens`, and held-out problems, whole ones, are
 measured on the way. A call that is ended goes on when it is called again. Rows go to
@@ -23,9 +24,10 @@ import math
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from arms import (
     COMMAND,
@@ -48,14 +50,9 @@ from repl_rl.runs.folder import rollouts_name
 from repl_rl.runs.metrics import read_curve
 from repl_rl.runs.summary import is_solved
 from repl_rl.runs.trajectory_file import read_trajectories
+from repl_rl.training.starter import Recipe
 
 HERE = Path(__file__).resolve().parent
-TASKS = {
-    "six": ("doors:SixDoors", "doors:SixOpened"),
-    "again": ("doors:SixDoors", "doors:SixAgain"),
-    "eight": ("doors:EightDoors", "doors:EightOpened"),
-}
-"""Tasks that a starter is made of, and that is trained on."""
 COMMON: dict[str, object] = {
     "grpo.credit": "outcome",
     "grpo.group_size": 8,
@@ -63,14 +60,32 @@ COMMON: dict[str, object] = {
     "grpo.warmup_steps": 2,
     "sampling.max_lines": 24,
     "sampling.max_tokens": 384,
-    "sandbox.preload": [],
     "eval.problems": 100,
     "report.curve": False,
 }
-RECIPE = replace(SMALL, num_demonstrations=1200, steps=200)
 SHOWN = "shown"
-TOKENS_A_TRAJECTORY = {"six": 80, "again": 80, "eight": 100}
-"""Sampled tokens of a whole trajectory, about."""
+
+
+class Trial(NamedTuple):
+    """What is trained, and what its starter was made of."""
+
+    starter_of: str
+    task: str
+    tokens: int
+    """Sampled tokens of a whole trajectory, about."""
+    recipe: Recipe = replace(SMALL, num_demonstrations=1200, steps=200)
+    settings: Mapping[str, object] = {"sandbox.preload": []}
+
+
+PACKAGED = "sympy-proofs"
+FIRST_TIER = replace(SMALL, vocab_size=1024)
+TRIALS = {
+    "six": Trial("doors:SixDoors", "doors:SixOpened", 80),
+    "again": Trial("doors:SixDoors", "doors:SixAgain", 80),
+    "eight": Trial("doors:EightDoors", "doors:EightOpened", 100),
+    "tier-2": Trial(PACKAGED, PACKAGED, 60, FIRST_TIER, {"task.tiers": [2]}),
+    "tier-3": Trial(PACKAGED, PACKAGED, 60, FIRST_TIER, {"task.tiers": [3]}),
+}
 MEASUREMENTS = 4
 PROBLEMS = int(str(COMMON["grpo.problems_per_step"]))
 FIRST_STEPS = 10
@@ -81,7 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tasks", nargs="+", default=["six"], choices=[*TASKS])
+    parser.add_argument("--tasks", nargs="+", default=["six"], choices=[*TRIALS])
     parser.add_argument("--arms", nargs="+", default=["0", "0.5"])
     parser.add_argument("--rates", type=float, nargs="+", default=[2e-3])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
@@ -92,15 +107,18 @@ def main() -> None:
     args = parser.parse_args()
     for name in args.tasks:
         folder = args.output.resolve() / name
-        shown_in, task = TASKS[name]
-        starter = small_starter(shown_in, folder / "starter", beside=HERE, recipe=RECIPE)
-        common = {**COMMON, **dict(map(setting, args.overrides)), "task": task}
+        trial = TRIALS[name]
+        starter = small_starter(
+            trial.starter_of, folder / "starter", beside=HERE, recipe=trial.recipe
+        )
+        given = dict(map(setting, args.overrides))
+        common = {**COMMON, **trial.settings, **given, "task": trial.task}
         arms = []
         for arm in args.arms:
             count = steps_of(arm, name, args.tokens, common)
             most = PROBLEMS * steps_of("1.0", name, args.tokens, common)
             is_shown = arm.startswith(SHOWN)
-            model = warm(starter, task, folder, most, common) if is_shown else starter
+            model = warm(starter, trial.task, folder, most, common) if is_shown else starter
             settings = {
                 "grpo.prefix_share": share_of(arm),
                 "grpo.steps": count,
@@ -123,7 +141,7 @@ def steps_of(arm: str, task: str, tokens: int, common: dict[str, object]) -> int
     """Steps in which an arm samples at least so many tokens, about."""
     size = int(str(common["grpo.group_size"])) * int(str(common["grpo.problems_per_step"]))
     part = 1 - 0.5 * share_of(arm)  # a prefix leaves half to write, in the mean over a run
-    return math.ceil(tokens / (size * TOKENS_A_TRAJECTORY[task] * part))
+    return math.ceil(tokens / (size * TRIALS[task].tokens * part))
 
 
 def share_of(arm: str) -> float:
