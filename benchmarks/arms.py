@@ -15,17 +15,19 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import matplotlib as mpl
 
+from repl_rl.config.sections import TaskConfig
 from repl_rl.records import OutcomeKind, Scored, StopReason
+from repl_rl.rollout.sampler import ScriptSampler
 from repl_rl.runs.folder import rollouts_name
 from repl_rl.runs.metrics import read_curve
 from repl_rl.runs.summary import is_solved
 from repl_rl.runs.trajectory_file import read_trajectories
-from repl_rl.tasks.base import load_task
+from repl_rl.tasks.base import choose, load_task
 from repl_rl.training.starter import Recipe, starter_sandbox
 from repl_rl.training.train import make_starter
 from repl_rl.viewer.show.display import Screen
@@ -43,6 +45,8 @@ SMALL = Recipe(
     num_layers=2,
     num_heads=2,
 )
+MORE_WORDS = replace(SMALL, vocab_size=1024)
+"""For the packaged task."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,14 +91,29 @@ def setting(override: str) -> tuple[str, object]:
         return name, value
 
 
-def small_starter(task: str, path: Path, *, beside: Path, recipe: Recipe = SMALL) -> Path:
-    """A starter of a task with few words, quick to make and to train. It is made once."""
+def small_starter(
+    task: str,
+    path: Path,
+    *,
+    beside: Path,
+    recipe: Recipe = SMALL,
+    tiers: Sequence[int] = (),
+    make_scripts: type[ScriptSampler] = ScriptSampler,
+) -> Path:
+    """A starter of a task, quick to make and to train. It is made once."""
     if not path.exists():
         sys.path.insert(0, str(beside))
         path.parent.mkdir(parents=True, exist_ok=True)
         with Screen() as screen:
             made, _ = load_task(task)
-            make_starter(made, recipe, path, screen, isolation=starter_sandbox().isolation)
+            make_starter(
+                choose(made, TaskConfig(tiers=tuple(tiers))),
+                recipe,
+                path,
+                screen,
+                isolation=starter_sandbox().isolation,
+                make_scripts=make_scripts,
+            )
     return path
 
 

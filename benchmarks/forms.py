@@ -8,10 +8,10 @@ The same problems, the same demonstrations and the same recipe of a starter, in 
     written   a text: nothing runs, and the answer is written
 
 Forms are samplers (`form_samplers.py`); `form_scripts.py` shows demonstrations in each of them.
-Each form and seed has a starter of its own, is measured, and learns by GRPO from the outcome alone
-until it has sampled as many tokens as the others. Its rate was tried on the seeds 0 to 2, so these
-are not among the seeds by default. A task without a choice is trained at each of its rates, as are
-the others at each of `--rates`; the table has the best one of each form by all seeds.
+Each form and seed has a starter of its own, which is measured, and learns by GRPO from the outcome
+alone until it has sampled as many tokens as the others. Its rate was tried on the seeds 0 to 2, so
+these are not among the seeds by default. A task without a choice is trained at each of its rates,
+as are the others at each of `--rates`; the table has the best one of each form by all seeds.
 
     doors     lines are mistyped, and one must see it (`doors.py`)
     euclid    `reasoning-gym:gcd`, where a line is made of the value before it (`form_tasks.py`)
@@ -40,18 +40,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from arms import COMMAND, SMALL, rate_at, read_run, train
+from arms import COMMAND, MORE_WORDS, SMALL, rate_at, read_run, small_starter, train
 from form_tables import Row, habits, picture, read_rows, tables
 
-from repl_rl.config.sections import TaskConfig
 from repl_rl.rollout.plan import sampler_class, script_sampler
 from repl_rl.runs.folder import evaluation_name
 from repl_rl.runs.metrics import read_rows as read_metrics
 from repl_rl.runs.trajectory_file import read_trajectories
-from repl_rl.tasks.base import choose, load_task
-from repl_rl.training.starter import Recipe, starter_sandbox
-from repl_rl.training.train import make_starter
-from repl_rl.viewer.show.display import Screen
+from repl_rl.training.starter import Recipe
 
 HERE = Path(__file__).resolve().parent
 FORMS = {
@@ -94,6 +90,8 @@ class Trial:
     """Margins of some forms in place of `MARGIN`."""
     measurements: int = 6
     """Measurements of a run, after the one before its first step."""
+    demonstrations: int = 0
+    """Shown by a warm start."""
 
 
 CHOSEN: Mapping[str, Mapping[str, float]] = {
@@ -121,36 +119,39 @@ TRIALS = {
         recipe=FEW_WORDS,
         settings=BARE,
     ),
-    "tier-1": Trial(task="sympy-proofs", rates=LOW_RATES, tokens=30_000, recipe=Recipe()),
+    "tier-1": Trial(task="sympy-proofs", rates=LOW_RATES, tokens=30_000, recipe=MORE_WORDS),
     "tier-2": Trial(
         task="sympy-proofs",
         rates=LOW_RATES,
         tokens=40_000,
-        recipe=Recipe(),
+        recipe=MORE_WORDS,
         settings={"task.tiers": [2]},
     ),
     **{
         f"real-{name}": Trial(
             task=f"form_tasks:{task}",
             rates=(1e-5, 2e-5, 4e-5),
-            tokens=20_000,
+            tokens=tokens,
             recipe=None,
             settings={
                 **BARE,
-                "eval.problems": 128,
+                "eval.problems": 100,
                 "grpo.dtype": "mixed",
                 "grpo.importance": "off",
                 "grpo.micro_batch_size": 20,
                 "report.checkpoint_every": 1000,  # each has a few hundred MB
                 "sampling.engine": "hf",
             },
-            measurements=3,
+            measurements=2,
+            demonstrations=shown,
         )
-        for name, task in (("doors", "RightDoors"), ("words", "Words"))
+        for name, task, tokens, shown in (
+            ("doors", "RightDoors", 20_000, 150),
+            ("words", "Words", 10_000, 32),
+        )
     },
 }
 WARM: dict[str, object] = {
-    "warmstart.demonstrations": 150,
     "warmstart.keep": "all",
     "warmstart.epochs": 3,
     "warmstart.problems_before": 0,
@@ -239,8 +240,15 @@ def quick(trial: Trial) -> Trial:
     settings = {**trial.settings, "grpo.group_size": 4}
     settings["eval.problems"] = 12
     if recipe is None:
-        settings |= {"warmstart.demonstrations": 8, "warmstart.epochs": 1, "eval.problems": 4}
-    return replace(trial, recipe=recipe, tokens=1500, rates=trial.rates[:1], settings=settings)
+        settings |= {"eval.problems": 4}
+    return replace(
+        trial,
+        recipe=recipe,
+        tokens=1500,
+        rates=trial.rates[:1],
+        settings=settings,
+        demonstrations=8,
+    )
 
 
 def learned(case: Case, first: Case, rates: Sequence[float]) -> Iterator[Row]:
@@ -290,35 +298,28 @@ def num_steps(case: Case, tokens: float) -> int:
 def begun(case: Case) -> Path:
     """The model that a case begins with, made unless it is there."""
     path = case.folder / "starter"
-    if case.trial.recipe is not None:
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            make(case, case.trial.recipe, path)
-    elif not (path / "checkpoints" / "final").exists():
-        shutil.rmtree(path, ignore_errors=True)
-        warm_start(case, path)
-    return path
-
-
-def make(case: Case, recipe: Recipe, path: Path) -> None:
-    task, _ = load_task(case.trial.task)
+    if case.trial.recipe is None:
+        if not (path / "checkpoints" / "final").exists():
+            shutil.rmtree(path, ignore_errors=True)
+            warm_start(case, path)
+        return path
     tiers = case.trial.settings.get("task.tiers", [])
     assert isinstance(tiers, list)
-    with Screen() as screen:
-        make_starter(
-            choose(task, TaskConfig(tiers=tuple(tiers))),
-            replace(recipe, seed=case.seed),
-            path,
-            screen,
-            isolation=starter_sandbox().isolation,
-            make_scripts=script_sampler(sampler_class(FORMS[case.form])),
-        )
+    return small_starter(
+        case.trial.task,
+        path,
+        beside=HERE,
+        recipe=replace(case.trial.recipe, seed=case.seed),
+        tiers=tiers,
+        make_scripts=script_sampler(sampler_class(FORMS[case.form])),
+    )
 
 
 def warm_start(case: Case, path: Path) -> None:
     """Show a pretrained model demonstrations in a form; an adapter learns."""
     words = [*COMMAND[:-1], "warmstart", "--seed", str(case.seed), "--output", str(path)]
     settings = {**WARM, **case.settings, "eval.problems": 0}  # measured by a run of no steps
+    settings["warmstart.demonstrations"] = case.trial.demonstrations
     words += ["--task", str(settings.pop("task")), "--model", str(case.model)]
     for name, value in settings.items():
         words += ["--set", f"{name}={json.dumps(value)}"]

@@ -10,8 +10,8 @@ Arms that differ in `grpo.prefix_share` alone, from one small starter, with the 
 Problems are doors (`doors.py`), six or eight of them, of which the starter opens nearly none all
 right: most groups are dead. Their demonstrations open the right doors. This is knowledge that the
 arm 0 has not, and the arm `shown 0` has. The task `again` has no demonstrations: eight problems
-come back, and prefixes are the run's own successes. On `tier-2` and `tier-3` of the packaged task a
-starter of tier 1 solves nothing, and its group can begin behind the task's own demonstrations.
+come back, and prefixes are the run's own successes. Tasks `tier-2` and `tier-3` are of the packaged
+task, with a starter of the tier below. Their demonstrations are mostly right, too.
 
 Each arm and rate is trained until it has sampled `--tokens`, and held-out problems, whole ones, are
 measured on the way. A call that is ended goes on when it is called again. Rows go to
@@ -31,6 +31,7 @@ from typing import NamedTuple
 
 from arms import (
     COMMAND,
+    MORE_WORDS,
     SMALL,
     Arm,
     Run,
@@ -74,17 +75,17 @@ class Trial(NamedTuple):
     tokens: int
     """Sampled tokens of a whole trajectory, about."""
     recipe: Recipe = replace(SMALL, num_demonstrations=1200, steps=200)
+    starter_tiers: Sequence[int] = ()
     settings: Mapping[str, object] = {"sandbox.preload": []}
 
 
 PACKAGED = "sympy-proofs"
-FIRST_TIER = replace(SMALL, vocab_size=1024)
 TRIALS = {
     "six": Trial("doors:SixDoors", "doors:SixOpened", 80),
     "again": Trial("doors:SixDoors", "doors:SixAgain", 80),
     "eight": Trial("doors:EightDoors", "doors:EightOpened", 100),
-    "tier-2": Trial(PACKAGED, PACKAGED, 60, FIRST_TIER, {"task.tiers": [2]}),
-    "tier-3": Trial(PACKAGED, PACKAGED, 60, FIRST_TIER, {"task.tiers": [3]}),
+    "tier-2": Trial(PACKAGED, PACKAGED, 60, MORE_WORDS, [1], {"task.tiers": [2]}),
+    "tier-3": Trial(PACKAGED, PACKAGED, 60, MORE_WORDS, [2], {"task.tiers": [3]}),
 }
 MEASUREMENTS = 4
 PROBLEMS = int(str(COMMON["grpo.problems_per_step"]))
@@ -109,7 +110,11 @@ def main() -> None:
         folder = args.output.resolve() / name
         trial = TRIALS[name]
         starter = small_starter(
-            trial.starter_of, folder / "starter", beside=HERE, recipe=trial.recipe
+            trial.starter_of,
+            folder / "starter",
+            beside=HERE,
+            recipe=trial.recipe,
+            tiers=trial.starter_tiers,
         )
         given = dict(map(setting, args.overrides))
         common = {**COMMON, **trial.settings, **given, "task": trial.task}
