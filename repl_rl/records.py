@@ -3,7 +3,7 @@ r"""Records that travel from a task to the loss: frozen and typed.
     Problem -> Attempt -> Line ... -> Trajectory -> Verdict -> Reward = Scored -> advantages [T]
 
 Lines bring their outcomes and the table of what each kind means; `Origin` says where trajectories
-come from, `Finding` is one line of a report. Any room may use them. Knows no torch, no
+come from, `Finding` is one line of a report. Any layer may use them. Knows no torch, no
 kernel, no file. T tokens of a completion, L lines, P tokens of a prompt.
 """
 

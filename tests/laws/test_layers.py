@@ -1,4 +1,4 @@
-"""The house stands: rooms import from rooms on their left alone, and light modules stay light."""
+"""Imports go one way, from a layer to those on its left, and light modules stay light."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 PACKAGES = {"repl_rl": ROOT / "repl_rl", "repl_sandbox": ROOT / "sandbox" / "repl_sandbox"}
 
-SPINE = (
+CORE = (
     *("repl_sandbox", "top", "base", "config", "runs", "transcript", "grading", "tasks", "credit"),
     *("models", "engines", "rollout", "update", "training"),
 )
 """Folders that a training run executes. `top` are the files beside them."""
-FACES = ("golden", "viewer", "commands")
+INTERFACES = ("golden", "viewer", "commands")
 """What a person looks at or types; `golden` are the tests of a reward."""
-SATELLITES = ("integrations", "lm_eval", "testing")
+OUTSIDE = ("integrations", "lm_eval", "testing")
 """What other people's programs import; nothing that trains imports it."""
-ROOMS = (*SPINE, "golden", "viewer", "integrations", "lm_eval", "commands", "testing")
+LAYERS = (*CORE, "golden", "viewer", "integrations", "lm_eval", "commands", "testing")
 """All folders. Each imports from those on its left alone."""
 ALIASES = ("repl_rl.trl", "repl_rl.export", "repl_rl.engines.tinker")
 """Modules that hold a name of documents for what stands elsewhere."""
@@ -69,12 +69,12 @@ def known_modules() -> dict[str, Path]:
     return {full_name(path): path for path in modules()}
 
 
-def room_of(name: str) -> str:
+def layer_of(name: str) -> str:
     first, _, rest = name.partition(".")
     if first == "repl_sandbox":
         return first
-    room = rest.partition(".")[0]
-    return room if room and (PACKAGES["repl_rl"] / room).is_dir() else "top"
+    layer = rest.partition(".")[0]
+    return layer if layer and (PACKAGES["repl_rl"] / layer).is_dir() else "top"
 
 
 def edges() -> set[tuple[str, str]]:
@@ -102,20 +102,20 @@ def test_an_alias_names_what_its_home_defines(alias: str) -> None:
     assert {name.name for name in found.names} <= defined
 
 
-def test_every_folder_is_a_room() -> None:
-    assert {room_of(name) for name in known_modules()} == set(ROOMS)
+def test_every_folder_is_a_layer() -> None:
+    assert {layer_of(name) for name in known_modules()} == set(LAYERS)
 
 
-def test_the_architecture_names_the_rooms_in_their_order() -> None:
+def test_the_architecture_names_the_layers_in_their_order() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
-    table = text.partition("| room |")[2].partition("\n\n")[0]
-    assert tuple(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == ROOMS
-    assert f"    {' < '.join(ROOMS)}\n" in text
+    table = text.partition("| layer |")[2].partition("\n\n")[0]
+    assert tuple(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == LAYERS
+    assert f"    {' < '.join(LAYERS)}\n" in text
 
 
-def test_a_room_imports_from_rooms_on_its_left() -> None:
-    order = {room: i for i, room in enumerate(ROOMS)}
-    up = {(a, b) for a, b in edges() if order[room_of(a)] < order[room_of(b)]}
+def test_a_layer_imports_from_those_on_its_left() -> None:
+    order = {layer: i for i, layer in enumerate(LAYERS)}
+    up = {(a, b) for a, b in edges() if order[layer_of(a)] < order[layer_of(b)]}
     assert up == set()
 
 
@@ -127,22 +127,22 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
         left = {edge for edge in left if edge[1] not in leaves}
 
 
-def test_the_rooms_are_those_of_three_bands() -> None:
-    assert sorted(ROOMS) == sorted((*SPINE, *FACES, *SATELLITES))
+def test_the_layers_are_those_of_three_bands() -> None:
+    assert sorted(LAYERS) == sorted((*CORE, *INTERFACES, *OUTSIDE))
 
 
-def test_what_trains_knows_neither_faces_nor_satellites() -> None:
-    others = {*FACES, *SATELLITES}
-    assert {(a, b) for a, b in edges() if room_of(a) in SPINE and room_of(b) in others} == set()
+def test_what_trains_knows_neither_interfaces_nor_integrations() -> None:
+    others = {*INTERFACES, *OUTSIDE}
+    assert {(a, b) for a, b in edges() if layer_of(a) in CORE and layer_of(b) in others} == set()
 
 
 def test_only_commands_import_the_viewer_and_golden_transcripts() -> None:
-    importers = {room_of(a) for a, b in edges() if room_of(b) in ("viewer", "golden")}
+    importers = {layer_of(a) for a, b in edges() if layer_of(b) in ("viewer", "golden")}
     assert importers <= {"viewer", "golden", "integrations", "lm_eval", "commands"}
 
 
 def test_nothing_imports_what_is_for_tests() -> None:
-    assert {room_of(a) for a, b in edges() if room_of(b) == "testing"} == {"testing"}
+    assert {layer_of(a) for a, b in edges() if layer_of(b) == "testing"} == {"testing"}
 
 
 def test_no_folder_holds_more_than_fourteen_modules() -> None:
@@ -196,12 +196,12 @@ def importers_of(module: str) -> set[str]:
     }
 
 
-def rooms_that_import(module: str) -> set[str]:
+def layers_that_import(module: str) -> set[str]:
     return {Path(path).relative_to("repl_rl").parts[0] for path in importers_of(module)}
 
 
 @pytest.mark.parametrize(
-    ("module", "rooms"),
+    ("module", "packages"),
     [
         ("trl", {"update"}),
         ("tinker", {"integrations"}),
@@ -210,8 +210,8 @@ def rooms_that_import(module: str) -> set[str]:
         ("torch", {"models", "engines", "update", "training", "runs", "testing"}),
     ],
 )
-def test_a_heavy_library_is_imported_in_few_rooms(module: str, rooms: set[str]) -> None:
-    assert rooms_that_import(module) == rooms
+def test_a_heavy_library_is_imported_in_few_layers(module: str, packages: set[str]) -> None:
+    assert layers_that_import(module) == packages
 
 
 def test_the_sandbox_never_imports_repl_rl() -> None:
@@ -231,11 +231,11 @@ def side_of(name: str) -> str:
 
 
 def sandbox_edges() -> set[tuple[str, str]]:
-    return {(a, b) for a, b in edges() if room_of(a) == room_of(b) == "repl_sandbox" != b}
+    return {(a, b) for a, b in edges() if layer_of(a) == layer_of(b) == "repl_sandbox" != b}
 
 
 def test_every_folder_of_the_sandbox_is_a_side() -> None:
-    names = {name for name in known_modules() if room_of(name) == "repl_sandbox" != name}
+    names = {name for name in known_modules() if layer_of(name) == "repl_sandbox" != name}
     assert {side_of(name) for name in names} == set(SIDES)
 
 
