@@ -89,9 +89,9 @@ def habits(scored: Sequence[Scored]) -> dict[str, float]:
 
 _CUT = OutcomeKind.CUT
 HEAD = (
-    "form", "rate", "seeds", "before", "at {tokens:,} tokens", "each seed", "at {seconds:.0f} s",
-    "constant", "rare", "errors", "mended", "solved in spite", "units", "tokens", "injected", "ms",
-    "submitted",
+    "form", "rate", "seeds", "before", "at {tokens:,} tokens", "each seed",
+    "at {seconds:.0f} CPU s", "constant", "rare", "errors", "mended", "solved in spite", "units",
+    "tokens", "injected", "ms", "submitted",
 )  # fmt: skip
 
 
@@ -134,12 +134,12 @@ def best_rate(rows: Sequence[Row], tokens: int) -> float:
 
 def table(rows: Sequence[Row]) -> str:
     """A row a form; of habits the mean over seeds, before and after the run."""
-    tokens, seconds = common(rows), min(row.points[-1].steps_s for row in rows)
+    tokens, seconds = common(rows), min(row.cpu_s for row in rows)
     head = [one.format(tokens=tokens, seconds=seconds) for one in HEAD]
     body = [head, ["--"] * len(head)]
     for form, found in by(rows, lambda row: row.form):
         at = [rate_at(row.points, tokens) for row in found]
-        timed = [at_seconds(row.points, seconds) for row in found]
+        timed = [at_seconds(row, seconds) for row in found]
         body.append([
             form, f"{found[0].rate:g}", str(len(found)),
             spread([row.before["solved"] for row in found]), spread(at),
@@ -178,11 +178,16 @@ def change(rows: Sequence[Row], name: str, scale: float = 1, unit: str = "") -> 
     return f"{before:.0f} to {after:.0f}{unit}"
 
 
-def at_seconds(points: Sequence[Point], seconds: float) -> float:
-    """The solve rate after so many seconds of steps, on the lines between measurements."""
+def at_seconds(row: Row, seconds: float) -> float:
+    """The solve rate after so many CPU seconds of a run, on the lines between measurements.
+
+    CPU seconds are spread over a run as its seconds are, which other work on the machine stretches.
+    """
+    points = row.points
+    at = seconds / row.cpu_s * points[-1].steps_s
     for one, other in itertools.pairwise(points):
-        if one.steps_s <= seconds <= other.steps_s:
-            part = (seconds - one.steps_s) / max(1e-9, other.steps_s - one.steps_s)
+        if one.steps_s <= at <= other.steps_s:
+            part = (at - one.steps_s) / max(1e-9, other.steps_s - one.steps_s)
             return one.rate + part * (other.rate - one.rate)
     return points[-1].rate
 
