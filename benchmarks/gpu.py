@@ -38,7 +38,7 @@ FIGURES: Mapping[str, Mapping[str, str]] = {
         "graph 64 lines tokens/s": "64 rows, lines of 12 tokens and 8 observed, tokens/s",
         "graph 64 line tax": "relative to one uninterrupted line",
         "graph 64 uneven tokens/s": "the same in lines of 4 to 20 tokens, tokens/s",
-        "plain 64 lines tokens/s": "op by op, as on a CPU: lines of 12 and 8, tokens/s",
+        "plain 64 lines tokens/s": "without CUDA graphs, lines of 12 and 8, tokens/s",
     },
     "vllm": {
         "vllm 64 lines tokens/s": "vLLM, 64 rows, lines of 12 tokens and 8 observed, tokens/s",
@@ -47,7 +47,7 @@ FIGURES: Mapping[str, Mapping[str, str]] = {
     "rollout": {
         "graph 64 second tokens/s": "a rollout of 64 trajectories, kernels and adapter, tokens/s",
         "graph 64 second s": "the same, seconds",
-        "plain 8 first tokens/s": "op by op, as on a CPU: 8 trajectories, tokens/s",
+        "plain 8 first tokens/s": "without CUDA graphs, 8 trajectories, tokens/s",
     },
     "busy": {
         f"{ms} ms busy": f"32 trajectories, kernels of {ms} ms a line, the GPU's share of the time"
@@ -56,15 +56,16 @@ FIGURES: Mapping[str, Mapping[str, str]] = {
     "update": {
         "tree tokens/s": "an update of 64 trajectories, all weights, tokens/s",
         "tree GiB": "the same, GiB at the peak",
-        "loop tokens/s": "by branch, as on a CPU, tokens/s",
-        "trl tokens/s": "stock TRL, tokens/s",
+        "loop tokens/s": "the same with attention that loops over branches, tokens/s",
+        "trl tokens/s": "stock TRL's update of them, tokens/s",
+        "trl GiB": "the same, GiB at the peak",
     },
     "grpo": {
         "step 1 s": "a whole GRPO step of 8 x 8 with an adapter, seconds",
         "step 1 phases": "the same, by phase",
         "step 2 s": "the step after it, seconds",
         "step 2 phases": "the same, by phase",
-        "peak GiB": "the same, GiB at the peak",
+        "peak GiB": "GiB at the peak of these steps",
     },
     "vllm grpo": {
         "step 2 s": "a whole GRPO step of 8 x 8 with an adapter, sampled by vLLM, seconds",
