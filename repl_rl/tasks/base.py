@@ -255,11 +255,14 @@ def load_task(name: str, data: DataConfig | None = None) -> tuple[Task, str]:
         raise ConfigError(f"{spec}.prompt is {task.prompt!r}; expected a text")
     with users_code(f"{spec}.problems(split, seed=0)"):
         problems = task.problems(Split.TRAIN, seed=0)
-    if not isinstance(problems, Iterator):
-        raise ConfigError(
-            f"{spec}.problems returns {type(problems).__name__}; expected an iterator of Problems, "
-            f"as a function that yields them makes"
-        )
+        if not isinstance(problems, Iterator):
+            raise ConfigError(
+                f"{spec}.problems returns {type(problems).__name__}; expected an iterator of "
+                f"Problems, as a function that yields them makes"
+            )
+        first = next(problems, None)
+    if not isinstance(first, Problem | None):
+        raise ConfigError(f"{spec}.problems yields {type(first).__name__}; expected Problems")
     return task, spec
 
 

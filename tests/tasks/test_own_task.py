@@ -37,6 +37,10 @@ class Listing(MyTask):
     def problems(self, split, *, seed):
         return [Problem(id="one", statement="")]
 
+class Rows(MyTask):
+    def problems(self, split, *, seed):
+        yield {"id": "one", "statement": ""}
+
 class Unseeded(MyTask):
     def problems(self, split):
         yield Problem(id="one", statement="")
@@ -125,6 +129,7 @@ def test_a_problem_holds_texts(wrong: dict[str, Any], message: str) -> None:
         ("mymodule:TASK", "module 'mymodule' has no 'TASK'"),
         ("mymodule:__doc__", "is not a class that makes a task"),
         ("mymodule:Listing", r"^mymodule:Listing\.problems returns list; expected an iterator of "),
+        ("mymodule:Rows", r"^mymodule:Rows\.problems yields dict; expected Problems$"),
         ("mymodule:Unseeded", r"^mymodule:Unseeded\.problems\(split, seed=0\): TypeError: "),
         ("mymodule:Asking", r"^mymodule:Asking\(\): TypeError: .*argument: 'folder'"),
         ("mymodule:Numbered", r"^mymodule:Numbered\.prompt is 5; expected a text"),
