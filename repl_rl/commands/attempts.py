@@ -1,6 +1,6 @@
 """The one attempt that a person wants to see, by a person or by a policy, and who makes it.
 
-    task, id, seed -> Attempt;  Plan -> an open policy, Attempt -> Scored, shown as it grows
+    TaskPlan, id -> Attempt;  Plan -> an open policy, Attempt -> Scored, shown as it grows
 
 Knows tasks and the order in which a policy is opened. Does not know why it is looked at.
 """
@@ -19,8 +19,7 @@ from repl_rl.base.concurrency import derive_seed
 from repl_rl.engines.base import Engine
 from repl_rl.errors import ConfigError
 from repl_rl.records import Attempt, Problem, Scored, Split
-from repl_rl.rollout.plan import Plan, is_line_loop
-from repl_rl.tasks.base import Task
+from repl_rl.rollout.plan import Plan, TaskPlan, is_line_loop
 from repl_rl.viewer.show.display import Screen
 from repl_rl.viewer.show.rollout_view import LineStream
 
@@ -35,19 +34,19 @@ PROBLEM = click.option(
 )
 
 
-def find_attempt(task: Task, problem_id: str | None, *, seed: int, screen: Screen) -> Attempt:
-    """Make an attempt at the problem of this id, or at the first one of training with `seed`.
+def find_attempt(plan: TaskPlan, problem_id: str | None, screen: Screen) -> Attempt:
+    """Make an attempt at the problem of this id, or at the first one of training.
 
     Its own seed is that of the first rollout of such a training. Raises ConfigError where the id is
     not found, or the task has no problems.
     """
     if problem_id is None:
-        problem = next(_sources(task, seed=seed)[0], None)
+        problem = next(_sources(plan)[0], None)
     else:
-        problem = _search(task, problem_id, seed=seed, screen=screen)
+        problem = _search(plan, problem_id, screen)
     if problem is None:
-        raise ConfigError(f"task {task.name!r} has no problems in its split {Split.TRAIN!s}")
-    return first_attempt(problem, seed=seed)
+        raise ConfigError(f"task {plan.task_name!r} has no problems in its split {Split.TRAIN!s}")
+    return first_attempt(problem, seed=plan.seed)
 
 
 def first_attempt(problem: Problem, *, seed: int) -> Attempt:
@@ -56,8 +55,9 @@ def first_attempt(problem: Problem, *, seed: int) -> Attempt:
     return Attempt(problem=problem, group_index=0, sibling_index=0, seed=rollout_seed)
 
 
-def _sources(task: Task, *, seed: int) -> list[Iterator[Problem]]:
+def _sources(plan: TaskPlan) -> list[Iterator[Problem]]:
     """Return the problems of training, the held-out ones, and those of `repl-rl tasks NAME`."""
+    task, seed = plan.task, plan.seed
     return [
         task.problems(Split.TRAIN, seed=derive_seed(seed, "train")),
         task.problems(Split.HELD_OUT, seed=derive_seed(seed, "held-out")),
@@ -65,21 +65,22 @@ def _sources(task: Task, *, seed: int) -> list[Iterator[Problem]]:
     ]
 
 
-def _search(task: Task, problem_id: str, *, seed: int, screen: Screen) -> Problem:
-    """Search all sources side by side, so an early problem is found early."""
-    sources = _sources(task, seed=seed)
-    rounds: Iterator[tuple[Problem | None, ...]] = itertools.zip_longest(*sources)
-    num_seen, example = 0, None
+def _search(plan: TaskPlan, problem_id: str, screen: Screen) -> Problem | None:
+    """Search all sources side by side, so an early problem is found early. None: they are empty."""
+    rounds: Iterator[tuple[Problem | None, ...]] = itertools.zip_longest(*_sources(plan))
+    seen: dict[str, Problem] = {}  # several sources may hold the same problem
     with screen.bar("looking for the problem", NUM_LOOKED_AT) as update:
         for number, drawn in enumerate(itertools.islice(rounds, NUM_LOOKED_AT), 1):
             update(number)
-            for problem in filter(None, drawn):
-                if problem.id == problem_id:
-                    return problem
-                num_seen, example = num_seen + 1, example or problem.id
+            seen |= {problem.id: problem for problem in filter(None, drawn)}
+            if problem_id in seen:
+                return seen[problem_id]
+    if not seen:
+        return None
     raise ConfigError(
-        f"no problem {problem_id!r} among {num_seen:,} of task {task.name!r} at seed {seed}; "
-        f"expected an id such as {example!r}, as `repl-rl tasks {task.name}` prints them"
+        f"no problem {problem_id!r} among {len(seen):,} of task {plan.task_name!r} at seed "
+        f"{plan.seed}; expected an id such as {next(iter(seen))!r}, or one that `repl-rl tasks "
+        f"{plan.task_name}` prints"
     )
 
 

@@ -59,7 +59,7 @@ def play(problem: str | None, output: Path | None, **options: Any) -> None:
     path = output or new_run_path(f"play-{plan.task_name}", Path("runs"))
     check_output(path)
     with Screen() as screen:
-        attempt = find_attempt(plan.task, problem, seed=plan.seed, screen=screen)
+        attempt = find_attempt(plan, problem, screen)
     screen = Screen()
     limit = plan.sampling.max_lines
     screen.say(

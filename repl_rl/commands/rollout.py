@@ -102,7 +102,7 @@ def _add(path: Path, scored: Scored, origin: Origin) -> None:
 
 def _roll_out(plan: Plan, problem_id: str | None, screen: Screen) -> tuple[RolloutSubject, Origin]:
     """One rollout of the plan's policy, and where it comes from; raises as `train`."""
-    attempt = find_attempt(plan.task, problem_id, seed=plan.seed, screen=screen)
+    attempt = find_attempt(plan, problem_id, screen)
     witness, counts = Witness(), Counts()
     with open_policy(plan, screen, watch=witness.watch) as (loaded, runtime):
         screen.say(f"problem {attempt.problem.id}, seed {attempt.seed}\n")

@@ -235,9 +235,27 @@ def test_an_unknown_problem_is_one_line_that_names_another(
     code, _, err = typed("", "--problem", "no-such")
     assert (code, err.count("\n")) == (2, 1)
     assert re.fullmatch(
-        r"repl-rl: no problem 'no-such' among 60 of task 'multiplication' at seed 0; expected an "
-        r"id such as '\d+x\d+', as `repl-rl tasks multiplication` prints them\n",
+        r"repl-rl: no problem 'no-such' among 60 of task 'multiplication:Multiplication' at seed "
+        r"0; expected an id such as '\d+x\d+', or one that `repl-rl tasks "
+        r"multiplication:Multiplication` prints\n",
         err,
+    )
+
+
+def test_a_problem_that_was_looked_at_twice_counts_once(typed: Typed) -> None:
+    code, _, err = typed("", "--task", str(EXAMPLES / "ten.jsonl"), "--problem", "no-such")
+    assert code == 2
+    assert "no problem 'no-such' among 10 of task" in err
+
+
+@pytest.mark.parametrize("chosen", [(), ("--problem", "no-such")])
+def test_a_task_without_problems_is_one_line(
+    typed: Typed, monkeypatch: pytest.MonkeyPatch, chosen: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("multiplication.Multiplication.problems", lambda *_, **__: iter(()))
+    assert typed("", *chosen)[::2] == (
+        2,
+        "repl-rl: task 'multiplication:Multiplication' has no problems in its split train\n",
     )
 
 
