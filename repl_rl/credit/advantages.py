@@ -18,13 +18,14 @@ Knows no tensors, no trainer. B trajectories, L lines, T completion tokens.
 
 from __future__ import annotations
 
+import inspect
 import math
 import statistics
 from collections.abc import Iterator, Sequence
 from itertools import compress, groupby
 from operator import not_
 
-from repl_rl.base.plugins import load_named
+from repl_rl.base.plugins import load_named, users_code
 from repl_rl.config.sections import Baseline, GRPOConfig, Scale
 from repl_rl.credit.base import Credit, Run, refuse_other_lines, refuse_other_sizes, spread
 from repl_rl.errors import ConfigError
@@ -72,8 +73,29 @@ def credit_class(name: str) -> type[Credit]:
 
 
 def load_credit(config: GRPOConfig) -> Credit:
-    """The credit of a config; raises as `credit_class`."""
-    return credit_class(config.credit)(config)
+    """The credit of a config.
+
+    Raises as `credit_class`, and for a method that cannot be called as that of `Credit` is.
+    """
+    made = credit_class(config.credit)
+    with users_code(f"{config.credit}(config)"):
+        credit = made(config)
+    _check_methods(credit)
+    return credit
+
+
+def _check_methods(credit: Credit) -> None:
+    for name, usual in inspect.getmembers(Credit, inspect.isfunction):
+        _, *expected = inspect.signature(usual).parameters.values()
+        by_name = {one.name: None for one in expected if one.kind is one.KEYWORD_ONLY}
+        by_place = [None] * (len(expected) - len(by_name))
+        try:
+            inspect.signature(getattr(credit, name)).bind(*by_place, **by_name)
+        except TypeError as error:
+            raise ConfigError(
+                f"{type(credit).__name__}.{name}: {error}; expected a method of "
+                f"({', '.join(one.name for one in expected)})"
+            ) from None
 
 
 def rolled_out(credit: Credit, attempts: Sequence[Attempt], run: Run) -> list[Scored]:

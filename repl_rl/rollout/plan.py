@@ -21,7 +21,7 @@ from repl_rl.base.plugins import check_repository, load_named, resolve_model
 from repl_rl.config import Config
 from repl_rl.config.resolve import read_config, resolve, toml_value
 from repl_rl.config.sections import SamplingConfig
-from repl_rl.credit.advantages import credit_class
+from repl_rl.credit.advantages import load_credit
 from repl_rl.credit.base import Credit
 from repl_rl.credit.rewards import BoundReward, RunningReward, bound_reward, shaped
 from repl_rl.engines.base import AUTO, EngineKind
@@ -262,8 +262,7 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
             f"sampling.max_think_tokens needs sampling.sampler = 'lines', not "
             f"{config.sampling.sampler!r}, which has another loop; set it to 0"
         )
-    make_credit = credit_class(config.grpo.credit)
-    credit = make_credit(config.grpo)
+    credit = load_credit(config.grpo)
     if to_train:
         credit.check(config, samples_lines=samples_lines(make_sampler))
     engine, why = chosen(config)
@@ -287,7 +286,7 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
         reward=bound_reward(config.reward, credit),
         named_format=task_plan.named_format,
         make_sampler=make_sampler,
-        make_credit=make_credit,
+        make_credit=type(credit),
         engine=engine,
     )
     return plan.sampled_by(engine, why) if why else plan

@@ -157,6 +157,76 @@ def test_what_is_no_class_of_credit_is_refused(monkeypatch: pytest.MonkeyPatch, 
     )
 
 
+ODD = """
+import repl_rl as rr
+
+class Bare(rr.Credit):
+    def advantages(self): ...
+
+class Stem(rr.Credit):
+    def roll_out(self, attempts): ...
+
+class Unnamed(rr.Credit):
+    def check(self, config): ...
+
+class Five(rr.Credit):
+    line_credit = 5
+
+class Unasked(rr.Credit):
+    def __init__(self): ...
+
+class Wide(rr.Credit):
+    def metrics(self, *given, **named): ...
+
+    @staticmethod
+    def line_credit(lines, power=2): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "Bare",
+            "Bare.advantages: too many positional arguments; expected a method of (siblings, "
+            "scale)",
+        ),
+        (
+            "Stem",
+            "Stem.roll_out: too many positional arguments; expected a method of (attempts, run)",
+        ),
+        (
+            "Unnamed",
+            "Unnamed.check: got an unexpected keyword argument 'samples_lines'; expected a method "
+            "of (config, samples_lines)",
+        ),
+        (
+            "Five",
+            "Five.line_credit: 5 is not a callable object; expected a method of (lines_GL)",
+        ),
+        (
+            "Unasked",
+            "odd_credits:Unasked(config): TypeError: Unasked.__init__() takes 1 positional "
+            "argument but 2 were given",
+        ),
+    ],
+)
+def test_a_method_that_cannot_be_called_is_refused_before_a_model_is_loaded(
+    call: Callable[..., tuple[int, str, str]], tmp_path: Path, name: str, message: str
+) -> None:
+    (tmp_path / "odd_credits.py").write_text(ODD)
+    code, _, err = call("train", "--model", ".", "--set", f"grpo.credit=odd_credits:{name}")
+    assert (code, err) == (2, f"repl-rl: {message}\n")
+
+
+def test_a_method_may_take_more_than_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "odd_credits.py").write_text(ODD)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert type(load_credit(GRPOConfig(credit="odd_credits:Wide"))).__name__ == "Wide"
+
+
 def test_one_that_rolls_out_in_its_own_way_is_known_by_it() -> None:
     class First(rr.Credit):
         def roll_out(self, attempts: Sequence[Attempt], run: Any) -> list[Scored]:
