@@ -202,9 +202,10 @@ class LineGRPOTrainer(GRPOTrainer):
         """True where trajectories that met a limit leave the loss."""
         self._aside: Path | None = None
         """Folder into which a checkpoint is being written."""
-        self._at_step_end: tuple[RandomState, int] | None = (RandomState(), 0)
-        """Generators, and the number of tokens seen, as they belong into a checkpoint of the last
-        step, while weights are as that step left them and a run can go on from there."""
+        self._at_step_end: tuple[RandomState, int, tuple[float, float]] | None = None
+        """Generators, the number of tokens seen, and coefficient and value of an adaptive entropy,
+        as they belong into a checkpoint of the last step. None unless weights are as that step
+        left them and a run can go on from there."""
         self.scored: list[Scored] = []
         """This process's trajectories behind the current update, in the order of the batch."""
         self._is_left_out: list[bool] = []
@@ -276,7 +277,8 @@ class LineGRPOTrainer(GRPOTrainer):
     def note_step_end(self) -> None:
         """Note the step that `save_last_step` may keep."""
         if self.state.global_step % self._line_config.num_rollout_updates == 0:
-            self._at_step_end = (RandomState(), self.state.num_input_tokens_seen)
+            entropy = self.entropy_coef, self._last_world_entropy  # a loss steps them itself
+            self._at_step_end = RandomState(), self.state.num_input_tokens_seen, entropy
 
     def save_last_step(self) -> None:
         """Keep a checkpoint of the last step that ended, as if the next one had not begun.
@@ -290,8 +292,9 @@ class LineGRPOTrainer(GRPOTrainer):
             return
         if self._ahead is not None and not self._ahead.can_go_on(self.state.global_step):
             return
-        generators, self.state.num_input_tokens_seen = ended
+        generators, self.state.num_input_tokens_seen, entropy = ended
         generators.restore()
+        self.entropy_coef, self._last_world_entropy = entropy
         self._save_checkpoint(self.model, trial=None)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -62,6 +63,21 @@ def test_a_forward_that_fails_leaves_the_step_before_it(
 ) -> None:
     fail = failing("_compute_loss", 3)
     assert kept(step, tmp_path, group, fail=fail) == ["checkpoint-2"]
+
+
+def test_a_backward_that_fails_leaves_the_entropy_coefficient_of_the_step_before_it(
+    step: Step, tmp_path: Path, group: list[Scored]
+) -> None:
+    """0.1 before the first step, and each adds 0.05: the loss of step 3 makes it 0.25."""
+    adaptive = {"use_adaptive_entropy": True, "entropy_coef": 0.1, "entropy_coef_delta": 0.05}
+
+    def fail(trainer: LineGRPOTrainer) -> None:
+        failing("backward", 3)(trainer.accelerator)
+
+    trl = {**adaptive, "entropy_target": 100.0}
+    assert kept(step, tmp_path, group, fail=fail, trl=trl) == ["checkpoint-2"]
+    state = json.loads((tmp_path / "checkpoint-2" / "entropy_ctrl_state.json").read_text())
+    assert state["entropy_coef"] == pytest.approx(0.2)
 
 
 def test_half_a_step_of_the_optimiser_is_not_kept(
