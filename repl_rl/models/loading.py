@@ -32,6 +32,7 @@ from repl_rl.models.gguf import model_folder
 from repl_rl.models.policy import Policy
 from repl_rl.models.precision import Precision, autocast, keys_in
 from repl_rl.models.weights import save_merged
+from repl_rl.runs.folder import UPDATES
 from repl_rl.transcript.chat import ChatTemplate, after_answers
 from repl_rl.transcript.tokens import TokenizerCodec, control_tokens, forbidden_ids
 
@@ -123,12 +124,18 @@ class LoadedModel(ModelFiles):
     """Bytes of the device that an update does without; 0 where nobody has made an estimate."""
 
     def save(
-        self, folder: Path, *, is_merged: bool = False, state: dict[str, torch.Tensor] | None = None
+        self,
+        folder: Path,
+        *,
+        is_merged: bool = False,
+        state: dict[str, torch.Tensor] | None = None,
+        num_updates: int | None = None,
     ) -> None:
         """Write model and tokenizer, whole or not at all; what was there is replaced.
 
         `is_merged`: an adapter is added to its base, else it is saved alone. `state`: its weights,
-        where it is sharded. Raises StorageError where the disk refuses.
+        where it is sharded. `num_updates` is kept beside them. Raises StorageError where the disk
+        refuses.
         """
         with written_aside(folder) as aside:
             if is_merged:
@@ -136,6 +143,8 @@ class LoadedModel(ModelFiles):
             else:
                 self.model.save_pretrained(aside, state_dict=state)
             self.tokenizer.save_pretrained(aside)
+            if num_updates is not None:
+                (aside / UPDATES).write_text(f"{num_updates}\n")
 
 
 def pick_device(

@@ -18,12 +18,14 @@ from repl_rl.config import Config
 from repl_rl.config.resolve import differences, read_config, resolve
 from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import (
+    BEST,
     CHECKPOINTS,
     COMPLETE,
     FINAL,
     MEASURED,
     METRICS,
     PLAYED,
+    UPDATES,
     evaluation_name,
     numbered_checkpoints,
     read_record,
@@ -176,6 +178,11 @@ def cut(run: Begun) -> list[str]:
         if _number(checkpoint) > step:
             remove(checkpoint)
     remove(run.run / CHECKPOINTS / FINAL)
+    best = run.run / CHECKPOINTS / BEST
+    seen = best / UPDATES
+    if seen.is_file() and int(seen.read_text()) not in evaluated_steps(run.run):
+        messages.append(f"checkpoints: removed {BEST}, whose measurement is not on record")
+        remove(best)
     return messages
 
 

@@ -197,10 +197,9 @@ class HeldOut:
     sink: Sink | None
     rates: dict[int, float] = field(default_factory=dict)
     """Rates on record, by their steps."""
-    keep_best: Callable[[], None] | None = None
-    """Called after each measurement that beats all earlier ones, the weights of the start apart.
-
-    By all ranks."""
+    keep_best: Callable[[int], None] | None = None
+    """Called with the step of each measurement that beats all earlier ones, the weights of the
+    start apart. By all ranks."""
 
     def measure(self, step: int) -> Report | None:
         """The solve rate after so many updates, one trajectory for each problem.
@@ -239,7 +238,7 @@ class HeldOut:
             is_best = step > 0 and measured.rate > max(earlier, default=-1.0)
         # Before the row: once that is there, the measurement is not made again.
         if self.keep_best is not None and self.runtime.ranks.any(is_best):
-            self.keep_best()
+            self.keep_best(step)
         if self.sink is not None and measured is not None:
             self._record(self.sink, step, measured, seconds=time.monotonic() - started)
         return measured

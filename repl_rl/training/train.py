@@ -305,18 +305,18 @@ def _run(
         before = held_out.measure(0)
         progress.say(f"held-out before: {before or evaluate.NOT_MEASURED}")
         _update(training, path, run)
-        _save(loaded, final)
+        _save(loaded, final, plan.grpo.steps)
         runtime.sync(plan.grpo.steps)
         after = held_out.measure(plan.grpo.steps) if plan.grpo.steps else before
         progress.say(f"held-out after:  {after or evaluate.NOT_MEASURED}")
     return before, after
 
 
-def _save(loaded: LoadedModel, folder: Path | None) -> None:
+def _save(loaded: LoadedModel, folder: Path | None, num_updates: int) -> None:
     """Write the weights to the folder that the first rank gives; the others gather with it."""
     state = whole_state(loaded.model, is_kept=folder is not None)
     if folder is not None:
-        loaded.save(folder, state=state)
+        loaded.save(folder, state=state, num_updates=num_updates)
 
 
 def _policy(

@@ -168,6 +168,8 @@ def test_a_longer_run_goes_on_where_the_shorter_one_ended(
     repl_rl: Command, tmp_path: Path, reference: Path
 ) -> None:
     shutil.copytree(reference, tmp_path / "run")
+    best, final = (reference / "checkpoints" / name / "UPDATES" for name in ("best", "final"))
+    assert (best.read_text(), final.read_text()) == ("2\n", "5\n")
     refused = repl_rl("train", "--resume", "run")
     assert refused.code == 2
     assert refused.stderr == (

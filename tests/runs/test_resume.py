@@ -107,6 +107,25 @@ def test_a_later_checkpoint_that_is_not_whole_goes(run: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(("step", "stays"), [(2, True), (4, True), (6, False)])
+def test_the_best_weights_go_with_their_measurement(run: Path, step: int, stays: bool) -> None:
+    """Killed behind a measurement at 6, it goes on from 4 and may never do as well."""
+    RunFolder(run, is_begun=True).append_metrics(6, {"eval_solve_rate": 0.9})
+    best = run / "checkpoints" / "best"
+    best.mkdir()
+    (best / "UPDATES").write_text(f"{step}\n")
+    messages = cut(begun(run))
+    assert best.is_dir() == stays
+    told = "checkpoints: removed best, whose measurement is not on record"
+    assert (told in messages) != stays
+
+
+def test_best_weights_that_do_not_say_their_step_stay(run: Path) -> None:
+    (run / "checkpoints" / "best").mkdir()
+    cut(begun(run))
+    assert (run / "checkpoints" / "best").is_dir()
+
+
 def test_a_run_has_ended_once_its_last_weights_are_kept_and_measured(run: Path) -> None:
     assert not has_ended(begun(run), steps=6, measures=True)
     assert not has_ended(begun(run), steps=4, measures=True)

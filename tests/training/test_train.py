@@ -115,7 +115,7 @@ def trained(
     config: Config,
     run: Callable[[Sequence[Attempt]], list[Scored]],
     *,
-    keep_best: Callable[[], None] | None = None,
+    keep_best: Callable[[int], None] | None = None,
     rates: dict[int, float] | None = None,
     attempts: Sequence[Attempt] = (ATTEMPT,),
 ) -> tuple[Training, HeldOut, Rows, io.StringIO]:
@@ -238,7 +238,7 @@ def test_the_weights_that_did_best_are_kept_the_first_ones_apart(
         return [ends[VerdictKind.PROVED]] * solved + [ends[VerdictKind.WRONG]] * (10 - solved)
 
     # The measurement after update 3 is on record from before a resume.
-    _, held_out, _, _ = trained(TWICE, run, keep_best=lambda: kept.append(step), rates={3: 0.1})
+    _, held_out, _, _ = trained(TWICE, run, keep_best=kept.append, rates={3: 0.1})
     for step in num_solved:
         held_out.measure(step)
     assert kept == [6, 15]
