@@ -66,6 +66,9 @@ def graded(answer: str, submission: str, grader: str = "auto") -> Verdict:
         ("(0.5, 1.25)", "(0.5, 1.25)"),
         ("12.50", "Decimal('12.50')"),
         (r"12.5\%", "0.125"),
+        ("2nm", "2*n*m"),
+        ("2nm", "2"),
+        ("2nm^2 + 1", "1 + 2*n*m**2"),
     ],
 )
 def test_the_known_answer_is_solved_in_each_of_its_forms(answer: str, submission: str) -> None:
@@ -102,6 +105,9 @@ def test_the_known_answer_is_solved_in_each_of_its_forms(answer: str, submission
         ("0.3", "0.1*3"),
         ("2.875", "2.87500000000000000001"),
         ("1, 2", "[{1: 2}, {2: 1}]"),
+        ("2nm", "n*m"),
+        (r"2 \text{ nm}", "2*n*m"),
+        ("2 km", "2*k*m"),
     ],
 )
 def test_what_is_nearly_the_known_answer_is_not(answer: str, submission: str) -> None:

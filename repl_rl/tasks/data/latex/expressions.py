@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 
 from repl_rl.tasks.data.latex.atoms import FUNCTIONS, Atom, Atoms, flattened, outside, value_of
-from repl_rl.tasks.data.latex.quantities import is_unit
+from repl_rl.tasks.data.latex.quantities import LETTERS, is_unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +276,8 @@ class _Reader:
         following = self._peek()
         is_raised = following is not None and following.text == "^"
         run = atom.text.removesuffix("e") if is_raised else atom.text
-        if is_unit(atom.text) or not _PRODUCT.fullmatch(run):
+        is_word = is_unit(atom.text) and atom.text not in LETTERS
+        if is_word or not _PRODUCT.fullmatch(run):
             raise ValueError(f"words where an expression is expected: {atom.text!r}")
         self.index -= 1
         letters = tuple(Atom("letter", one) for one in atom.text)

@@ -12,8 +12,9 @@ import re
 
 from repl_rl.tasks.data.latex.atoms import FUNCTIONS, PROSE, Atom, Atoms, flattened, outside
 
-LETTERS = frozenset(("m", "s", "h", "g", "L", "l", "Omega"))
-"""Units that are unknowns as often where they stand without a font of their own."""
+LETTERS = frozenset(("m", "s", "h", "g", "L", "l", "Omega", "nm"))
+"""Units that are unknowns, or products of them, as often where they stand without a font of their
+own."""
 
 _PREFIXED = ("m", "g", "s", "L", "l", "W", "J", "N", "V", "A", "F", "C", "K", "T", "Pa", "Hz")
 _PREFIXES = ("", "k", "c", "m", "M", "G", "n", "d", "h")
@@ -108,7 +109,7 @@ def _may_follow(before: Atoms, behind: Atoms, text: str, letters_are_units: bool
     if any(one.kind == "text" and one.font not in _UPRIGHT for one in behind):
         return False
     is_number = not any(one.kind in ("letter", "word", "text") for one in inside)
-    letters = [one.text for one in behind if one.kind == "letter"]
+    letters = [one.text for one in behind if one.kind == "letter" or one.text in LETTERS]
     if letters:
         return letters_are_units and is_number and LETTERS.issuperset(letters)
     return is_number or all(
