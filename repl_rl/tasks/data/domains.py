@@ -63,7 +63,7 @@ _INTEGRAL = re.compile(r"(?i)\\int(?![a-z])|\u222b|integra(?:l|te)|antiderivativ
 _COMPLEX = re.compile(r"(?i)complex|imaginary")
 
 _WHOLE_LETTERS = frozenset("kmn")
-"""Letters that cos(pi*n) makes integers of. cos(pi*x) is a wave."""
+"""Letters that cos(pi*n) and floor(n/2) make integers of. cos(pi*x) is a wave."""
 _ROOTS = ("sqrt", "log", "ln")
 
 
@@ -78,7 +78,10 @@ def settled(
     declared(column)
     given = _of_column(column)
     if not any(map(_is_region, meanings)):
-        read, needed = stated(statement, names), implied(meanings)
+        read, needed = stated(statement, names), dict(implied(meanings))
+        for name, claims in counted(meanings).items():
+            if name not in read:
+                needed[name] = needed.get(name, _NONE) | claims
         if _COMPLEX.search(statement):
             needed = {}
     else:
@@ -122,6 +125,26 @@ def implied(meanings: Sequence[str]) -> Claims:
         name: frozenset.intersection(*(one.get(name, _NONE) for one in readings))
         for name in {name for one in readings for name in one} - WORDS
     }
+
+
+def counted(meanings: Sequence[str]) -> Claims:
+    """Claims on letters that count in an answer: n is whole in floor(n/2), and natural in n!."""
+    nodes = [node for text in meanings for node in ast.walk(ast.parse(text, mode="eval"))]
+    calls = [node for node in nodes if isinstance(node, ast.Call) and node.args]
+    parts = [(ast.unparse(call.func), call.args[0]) for call in calls]
+    rounded = [part for name, part in parts if name in ("floor", "ceiling")]
+    factorials = [part for name, part in parts if name in ("factorial", "factorial2")]
+    operators = [getattr(part, "op", part) for part in rounded]
+    if not all(isinstance(one, ast.Div | ast.Call) for one in operators):
+        return {}  # floor(n) has a use for real n alone
+    if any(name == "binomial" for name, _ in parts):
+        factorials = []  # a binomial is 0 where factorials that equal it have no value
+    whole, natural = (
+        _WHOLE_LETTERS.intersection(name for part in several for name in _names(part))
+        for several in (rounded, factorials)
+    )
+    claims = dict.fromkeys(whole, frozenset({"integer"}))
+    return claims | dict.fromkeys(natural, frozenset({"integer", "nonnegative"}))
 
 
 def constant_of(statement: str, names: Sequence[str], meanings: Sequence[str]) -> dict[str, str]:

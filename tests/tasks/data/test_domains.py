@@ -46,6 +46,19 @@ ROWS = [
     (r"For $m \in \mathbb{Z}$ find it.", "m**2", ["m**2*cos(2*pi*m)"], ["m**2*cos(pi*m)"]),
     # Cases are told apart by such words, so nothing is even.
     ("Let n be an even integer or an odd integer n.", "n*1", ["n*cos(2*pi*n)"], ["n*(-1)**n"]),
+    # What is counted is whole: n/2 and its root are rounded, n itself is not.
+    ("Find it.", r"\lfloor n/2 \rfloor", ["n - ceiling(n/2)", "(2*n - 1 + (-1)**n)/4"],
+     ["n/2", "(n - 1)/2", "ceiling(n/2) - 1", "floor((n + 1)/2)"]),
+    ("Find it.", r"\lceil\sqrt{m}\rceil", ["1 + floor(sqrt(m - 1))"], ["1 + floor(sqrt(m))"]),
+    ("Find it.", r"\lfloor n \rfloor", ["-ceiling(-n)"], ["n"]),
+    ("Find it.", r"\lfloor n + 1/2 \rfloor", ["ceiling(n - 1/2)"], ["n"]),
+    ("Find it.", r"\lfloor n \rfloor + \lfloor n/2 \rfloor", [], ["n + floor(n/2)"]),
+    ("Find it.", r"\lfloor x/2 \rfloor", [], ["x - ceiling(x/2)"]),
+    ("For real numbers n find it.", r"\lfloor n/2 \rfloor", [], ["n - ceiling(n/2)"]),
+    ("Find it.", r"1 \cdot (2n-1)!!", ["factorial(2*n)/(2**n*factorial(n))"], ["factorial2(2*n)"]),
+    ("Find it.", r"2^n \cdot n!", ["factorial2(2*n)"], ["factorial(2*n)", "2**n*gamma(n)"]),
+    ("Find it.", r"\lfloor n \rfloor!", [], ["factorial(n)"]),
+    ("Find it.", r"n! k! \binom{n}{k}", ["factorial(n)**2/factorial(n - k)"], ["factorial(n)**2"]),
 ]  # fmt: skip
 
 
