@@ -432,7 +432,7 @@ class Trajectory:
         return self.submission if line.outcome.kind is OutcomeKind.SUBMITTED else None
 
 
-GRADING = 3
+GRADING = 4
 """Version of what submissions are judged by. Raised by hand with a change that may judge one
 otherwise: what was judged before then says that it may be out of date."""
 

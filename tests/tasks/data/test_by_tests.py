@@ -12,7 +12,9 @@ from repl_rl.config.sections import DataConfig
 from repl_rl.grading.grader import Grader
 from repl_rl.records import Split, Verdict, VerdictKind
 from repl_rl.tasks.base import load_task
-from repl_rl.tasks.data.graders import read_tests
+from repl_rl.tasks.data.graders import LIMITS, judged, read_tests
+from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.types import Isolation
 
 pytestmark = pytest.mark.slow
 
@@ -83,6 +85,47 @@ def test_the_function_is_called_in_a_kernel_of_its_own(tmp_path: Path) -> None:
         "right": "proved",
         "a name": "malformed",
     }
+
+
+CONTAINERS = """
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from dataclasses import make_dataclass
+Pair, Record = namedtuple("Pair", "x y"), make_dataclass("Record", ["x", "y"])
+class Equal(dict):
+    __eq__ = lambda *_: True
+list = 7
+"""
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(
+    ("value", "known", "is_right"),
+    [
+        ("Counter('aab')", "{'a': 2, 'b': 1}", True),
+        ("OrderedDict(b=1, a=2)", "{'a': 2, 'b': 1}", True),
+        ("[defaultdict(int, a=2)]", "[{'a': 2}]", True),
+        ("{'p': Pair(1, 2)}", "{'p': (1, 2)}", True),
+        ("frozenset('a')", "{'a'}", True),
+        ("Counter('aab')", "{'a': 2}", False),
+        ("Counter(a=0)", "{}", False),
+        ("Equal(a=1)", "{'a': 2}", False),
+        ("Pair(1, 2)", "[1, 2]", False),
+        ("Record(1, 2)", "(1, 2)", False),
+        ("deque([1, 2])", "[1, 2]", False),
+    ],
+)
+def test_what_python_calls_equal_to_a_literal_is_right(
+    value: str, known: str, is_right: bool
+) -> None:
+    async def verdict() -> Verdict:
+        async with KernelPool(LIMITS, preload=(), standby=0, isolation=Isolation.AUTO) as pool:
+            kernel = await pool.acquire(seed=0)
+            source = f"{CONTAINERS}def f():\n    return {value}"
+            found = await judged(kernel, source, [("f()", known)])
+            await kernel.aclose()
+            return found
+
+    assert asyncio.run(verdict()).is_solved is is_right
 
 
 @pytest.mark.kernel
