@@ -12,6 +12,8 @@ Choices of a row are shown below its statement, answered by a letter, and compar
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 import string
 import unicodedata
@@ -274,14 +276,20 @@ def are_from_one(rows: Iterable[tuple[Choices, str]]) -> bool:
 
 
 def choices_of(value: Any) -> Choices:
-    """The choices in a cell: texts, texts by their labels, or both in two lists."""
+    """The choices in a cell: texts, texts by their labels, or both in two lists.
+
+    A table has them as text, in JSON.
+    """
     labels: Sequence[Any] = ()
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError, RecursionError):  # any other text is none of these
+            value = json.loads(value, parse_int=str, parse_float=str)
     if isinstance(value, dict) and {"text", "label"} <= value.keys():
         value, labels = value["text"], value["label"]
     elif isinstance(value, dict):
         value, labels = list(value.values()), list(value)
     if not isinstance(value, list) or not isinstance(labels, list | tuple):
-        raise ValueError("a list of texts is expected, or texts by their labels")
+        raise ValueError("a list of texts is expected, or texts by their labels; or JSON of these")
     if not 2 <= len(value) <= _MOST or (labels and len(labels) != len(value)):
         raise ValueError(f"{len(value)} texts; expected 2 to {_MOST}, each with its label")
     texts = tuple(" ".join(statement_of(answer_of(one)).split()) for one in value)

@@ -150,9 +150,13 @@ def test_a_row_may_have_a_grader_of_its_own() -> None:
             "a.jsonl:2: 'question' and 'input' may both be the statement, and differ; name one "
             "with --set data.statement=question",
         ),
-        (
-            [{"question": "1?", "answer": "1", "choices": "1 or 2"}],
-            "a.jsonl:1: choices 'choices': a list of texts is expected, or texts by their labels",
+        *(
+            (
+                [{"question": "1?", "answer": "B", "options": options}],
+                "a.jsonl:1: choices 'options': a list of texts is expected, or texts by their "
+                "labels; or JSON of these",
+            )
+            for options in ("1 or 2", "A) 2 B) 1", '["2", "1"', "['2', '1']", "[" * 100_000)
         ),
         (
             [{"id": "7", **row} for row in rows_of(2)],
@@ -282,6 +286,8 @@ RED_BLUE = "Which?\n(A) red\n(B) blue\n(C) 1\nSubmit the letter of the right cho
         {"question": "Which?", "choices": ["red", "blue", "1"], "answer": r"\textbf{(B)}"},
         {"question": "Which?", "choices": ["red", "blue", "1"], "answer": "(B) blue"},
         {"question": "Which?", "options": ["A) red", "B) blue", "C) 1"], "answer": "B"},
+        {"question": "Which?", "options": '["red", "blue", 1]', "answer": "B"},
+        {"question": "Which?", "options": '{"A": "red", "B": "blue", "C": "1"}', "answer": "blue"},
         {"question": "Which?", "options": {"A": "red", "B": "blue", "C": "1"}, "answer": "B"},
         {
             "question": "Which?",
