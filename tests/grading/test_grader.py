@@ -172,8 +172,15 @@ def test_evidence_is_cut_to_fit_a_message() -> None:
     assert len(graded("long")[0].evidence) == 65536
 
 
-def test_a_submission_too_long_to_send_is_malformed() -> None:
-    assert graded("1" * 65537)[0].kind is VerdictKind.MALFORMED
+def test_a_submission_of_65537_characters_is_refused_before_a_worker_sees_it() -> None:
+    async def refused() -> Verdict:
+        async with asyncio.timeout(10):
+            return await Grader(num_workers=0).grade(JUDGE, PROBLEM, "1" * 65537)
+
+    verdict = asyncio.run(refused())
+    assert (verdict.kind, verdict.method) == (VerdictKind.MALFORMED, "length")
+    assert verdict.evidence == "65537 characters"
+    assert graded("1" * 65536)[0].kind is VerdictKind.PROVED
 
 
 def test_a_worker_for_the_shipped_task_never_imports_torch() -> None:

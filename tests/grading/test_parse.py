@@ -50,6 +50,13 @@ def test_answers_are_read_as_sympy_prints_them(text: str, value: object) -> None
     assert parse(text, symbols=("x", "n")) == value
 
 
+def test_2000_characters_are_read_and_2001_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parse("1" * 2000) == int("1" * 2000)
+    monkeypatch.setattr("repl_rl.grading.parse.ast", None)  # nothing is left that parses
+    with pytest.raises(Malformed, match="2001 characters, at most 2000 are read"):
+        parse("1" * 2001)
+
+
 def test_python_and_sympy_truth_have_one_form() -> None:
     assert parse("1 < 2") is True
     assert parse("false") is False
