@@ -38,17 +38,16 @@ def page() -> str:
             *_settings(),
             "## Commands",
             "",
-            *(f"### {name}\n\n{textwrap.indent(text, '    ')}\n" for name, text in commands()),
+            *(
+                f"### {name}\n\n{textwrap.indent(text, '    ')}\n"
+                for name, text in commands("repl-rl", cli)
+            ),
         ]
     )
 
 
-def commands() -> Iterator[tuple[str, str]]:
+def commands(name: str, command: click.Command) -> Iterator[tuple[str, str]]:
     """Each command with its help, those within a group in place of the group."""
-    yield from _commands("repl-rl", cli)
-
-
-def _commands(name: str, command: click.Command) -> Iterator[tuple[str, str]]:
     context = click.Context(
         command, info_name=name, terminal_width=_WIDTH, help_option_names=["-h", "--help"]
     )
@@ -56,7 +55,7 @@ def _commands(name: str, command: click.Command) -> Iterator[tuple[str, str]]:
         for inner in command.list_commands(context):
             one = command.get_command(context, inner)
             assert one is not None
-            yield from _commands(f"{name} {inner}", one)
+            yield from commands(f"{name} {inner}", one)
         return
     yield name, command.get_help(context)
 

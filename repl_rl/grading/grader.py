@@ -19,7 +19,6 @@ import signal
 import sys
 import time
 from dataclasses import replace
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -59,12 +58,7 @@ class Grader:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:

@@ -57,10 +57,6 @@ class Scorer:
             return stored
         return await self.score(stored.trajectory, stored.problem)
 
-    def line_rewards(self, trajectory: Trajectory) -> tuple[float, ...]:
-        """Line rewards [L] of one that has not ended, as if it had ended here."""
-        return self.reward(trajectory, None).line_rewards
-
 
 def unscored(trajectory: Trajectory, problem: Problem) -> Scored:
     """The record of a trajectory that was called off, or that nobody can judge."""

@@ -36,7 +36,7 @@ def test_every_setting_has_a_row_or_a_heading(text: str) -> None:
 
 
 def test_every_command_has_its_help_those_within_a_group_included(text: str) -> None:
-    names = [name for name, _ in commands()]
+    names = [name for name, _ in commands("repl-rl", cli)]
     assert {"repl-rl train", "repl-rl replay", "repl-rl reward explain"} <= set(names)
     assert "repl-rl reward" not in names
     assert [name for name in names if text.count(f"\n### {name}\n") != 1] == []

@@ -116,7 +116,7 @@ def test_what_was_called_off_is_never_scored(submitted: Trajectory) -> None:
 
 def test_lines_so_far_are_priced_without_a_judge(submitted: Trajectory) -> None:
     judge = Judge()
-    assert scorer(judge).line_rewards(submitted) == (-0.1, 0.0)
+    assert scorer(judge).reward(submitted, None).line_rewards == (-0.1, 0.0)
     assert judge.asked == []
 
 

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import islice
 from typing import get_args
 
-from repl_rl.base.terminal import one_row
+from repl_rl.base.terminal import one_row, shorten
 from repl_rl.config.sections import DataConfig, GraderName
 from repl_rl.errors import ConfigError
 from repl_rl.grading.parse import declared
@@ -114,8 +114,8 @@ def read(source: Source, data: DataConfig) -> Reading:
     if not problems:
         item, why = unread[0]
         raise ConfigError(
-            f"{item.where}: the answer {_short(item.answer)!r} cannot be read ({why}), nor can "
-            f"any other of {source.name}; --set data.answer=COLUMN names another column, and "
+            f"{item.where}: the answer {shorten(item.answer, 40)!r} cannot be read ({why}), nor "
+            f"can any other of {source.name}; --set data.answer=COLUMN names another column, and "
             f"data.grader=exact compares texts"
         )
     sides, refused = _sides(problems, data), [*unread, *otherwise]
@@ -325,7 +325,7 @@ def _summary(
     if num_repeated:
         parts.append(f"repeated texts left out {num_repeated}")
     if refused:
-        listed = [f"{one.where} {_short(one.answer)!r} ({why})" for one, why in refused]
+        listed = [f"{one.where} {shorten(one.answer, 40)!r} ({why})" for one, why in refused]
         more = ", ..." if len(listed) > _NUM_LISTED else ""
         named = ", ".join(listed[:_NUM_LISTED])
         parts.append(f"refused answers {len(refused)}: {named}{more}")
@@ -337,10 +337,6 @@ def _digest_of(items: Iterable[_Item]) -> str:
     for item in items:
         digest.update(f"{item.statement}\n{item.answer}\n".encode())
     return digest.hexdigest()
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _digest(text: str) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from repl_rl.base.concurrency import run_all
-from repl_rl.base.terminal import one_row, signed
+from repl_rl.base.terminal import one_row, shorten, signed
 from repl_rl.errors import ConfigError
 from repl_rl.progress import Update
 from repl_rl.rollout.env import Env
@@ -317,8 +317,7 @@ def _cause_rows(cause: Cause, pairs: Sequence[tuple[Rerun, Mismatch]]) -> Iterat
 
 def _line(mismatch: Mismatch) -> str:
     # A source that runs on over several lines must not end this row.
-    source = one_row(mismatch.line.source.strip())
-    excerpt = source if len(source) <= _MAX_SOURCE else f"{source[: _MAX_SOURCE - 3]}..."
+    excerpt = shorten(one_row(mismatch.line.source.strip()), _MAX_SOURCE)
     return f"line {mismatch.line.index + 1} `{excerpt}`"
 
 

@@ -13,7 +13,6 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Self
 
 from repl_rl.base.terminal import one_row
@@ -174,12 +173,7 @@ class Live:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        _error_type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def start(self) -> None:

@@ -26,14 +26,8 @@ from repl_rl.base.terminal import one_row, shorten, signed
 from repl_rl.credit.ledger import Ledger, Value, Worth
 from repl_rl.progress import Note, Progress, Update
 from repl_rl.records import Line, Scored, StopReason, Trajectory
-from repl_rl.viewer.show.marked import (
-    ERROR,
-    SAMPLED,
-    Decode,
-    legend,
-    marked_trajectory,
-    verdict_words,
-)
+from repl_rl.transcript.tokens import Decode
+from repl_rl.viewer.show.marked import ERROR, SAMPLED, legend, marked_trajectory, verdict_words
 from repl_sandbox.render import clean
 
 Clock = Callable[[], float]

@@ -11,7 +11,7 @@ stands to the right stays in its place. Knows records. Does not know screens.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -29,10 +29,8 @@ from repl_rl.transcript.format import (
     spans,
     text_of,
 )
+from repl_rl.transcript.tokens import Decode
 from repl_sandbox.render import clean
-
-Decode = Callable[[Sequence[int]], str]
-"""Turns ids into text by the vocabulary that made them."""
 
 
 class By(StrEnum):

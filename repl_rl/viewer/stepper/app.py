@@ -374,7 +374,7 @@ class Stepper(App[None]):
 
     def action_variables(self) -> None:
         async def look(walk: Walk) -> str | None:
-            variables = await walk.look()
+            variables = await walk.live.variables()
             self._show(variables_overlay(variables))
             return None
 
@@ -414,7 +414,7 @@ class Stepper(App[None]):
 
     async def _open(self, number: int) -> str | None:
         walk = await asyncio.to_thread(self._read, self._trajectories[number])
-        await walk.begin()
+        await walk.live.start()
         before, self._walk, self._number = self._walk, walk, number
         if before is None:  # once: the key s shows them again
             return "; ".join(self._notes)

@@ -26,7 +26,7 @@ from repl_rl.viewer.replay.annotated import Annotated
 from repl_rl.viewer.replay.branch import LinePolicy, OnProgress, Referee, as_trajectory
 from repl_rl.viewer.replay.compare import OutcomeDifference
 from repl_rl.viewer.replay.execute import compare, reasons
-from repl_rl.viewer.replay.live import NO_KERNEL, Live, LiveLine, Variable
+from repl_rl.viewer.replay.live import NO_KERNEL, Live, LiveLine
 from repl_rl.viewer.replay.scene import Scene, token_texts
 from repl_rl.viewer.stepper.texts import number
 from repl_sandbox.types import KernelSource, SandboxError
@@ -160,10 +160,6 @@ class Walk:
         self._sampled: Sampled | None = None
         self._reasons_L = reasons(item.ledger.scored, scene)
 
-    async def begin(self) -> None:
-        """A fresh kernel that has run nothing. Raises SandboxError where there is none."""
-        await self.live.start()
-
     async def aclose(self) -> None:
         await self.live.aclose()
 
@@ -260,10 +256,6 @@ class Walk:
     async def renew(self) -> None:
         """Run the same lines in a fresh kernel, after a line that was called off."""
         await self._back(self.live.at)
-
-    async def look(self) -> list[Variable]:
-        """The kernel's variables. SandboxError where no fresh kernel starts."""
-        return await self.live.variables()
 
     async def by_hand(self, text: str) -> str | None:
         """Run a line in place of the next one."""
@@ -383,7 +375,7 @@ class Walk:
             self.worth = BranchRewards(line_rewards=scored.reward.line_rewards, scored=scored)
         else:
             self.worth = BranchRewards(
-                line_rewards=self._scorer.line_rewards(trajectory), scored=None
+                line_rewards=self._scorer.reward(trajectory, None).line_rewards, scored=None
             )
 
 

@@ -109,11 +109,6 @@ class Provision:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def provide_nothing(_runtime: Path, _environment: Mapping[str, str]) -> Provision:
-    """Return what a front end needs that brings no files."""
-    return Provision()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontEnd:
     """Way in for clients, as the trusted side knows it."""
@@ -128,7 +123,7 @@ class FrontEnd:
     """Installed packages that it imports there."""
     write_connection: Callable[[StartedKernel], Path]
     """Write the file by which a client finds this kernel. OSError where it cannot be."""
-    provide: Callable[[Path, Mapping[str, str]], Provision] = provide_nothing
+    provide: Callable[[Path, Mapping[str, str]], Provision] = lambda *_: Provision()
     """Make what its kernels need in the runtime folder, given the fork server's environment."""
 
 

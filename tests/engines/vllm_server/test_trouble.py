@@ -82,10 +82,6 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 # Lines
 
 
-async def a_line(engine: VLLMServerEngine, *_: FakeServer) -> SampledLine:
-    return await line_of(engine)
-
-
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda one: str(one)[:60])
 def test_a_line_that_failed_is_asked_for_again(failure: Answer | type[Drop]) -> None:
     async def act(engine: VLLMServerEngine, server: FakeServer) -> SampledLine:
