@@ -68,7 +68,7 @@ SHOWN = "shown"
 
 
 class Trial(NamedTuple):
-    """What is trained, and what its starter was made of."""
+    """A task to train on, and the one that its starter is made of."""
 
     starter_of: str
     task: str

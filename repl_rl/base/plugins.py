@@ -8,12 +8,13 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+import inspect
 import os
 import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
@@ -128,6 +129,17 @@ def users_code(called: str | None = None) -> Iterator[None]:
         if (location := _last_location(error) or called) is None:
             raise
         raise ConfigError(f"{location}: {type(error).__name__}: {_message(error)}") from error
+
+
+def misfit(function: Callable[..., object], *places: object, **names: object) -> str | None:
+    """Return why a function cannot be called so; None if it can, or is in C and does not say."""
+    try:
+        inspect.signature(function).bind(*places, **names)
+    except TypeError as error:
+        return str(error)
+    except ValueError:
+        return None
+    return None
 
 
 def _last_location(error: Exception) -> str | None:

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from itertools import compress, groupby
 from operator import not_
 
-from repl_rl.base.plugins import load_named, users_code
+from repl_rl.base.plugins import load_named, misfit, users_code
 from repl_rl.config.sections import Baseline, GRPOConfig, Scale
 from repl_rl.credit.base import Credit, Run, refuse_other_lines, refuse_other_sizes, spread
 from repl_rl.errors import ConfigError
@@ -89,13 +89,11 @@ def _check_methods(credit: Credit) -> None:
         _, *expected = inspect.signature(usual).parameters.values()
         by_name = {one.name: None for one in expected if one.kind is one.KEYWORD_ONLY}
         by_place = [None] * (len(expected) - len(by_name))
-        try:
-            inspect.signature(getattr(credit, name)).bind(*by_place, **by_name)
-        except TypeError as error:
+        if why := misfit(getattr(credit, name), *by_place, **by_name):
             raise ConfigError(
-                f"{type(credit).__name__}.{name}: {error}; expected a method of "
+                f"{type(credit).__name__}.{name}: {why}; expected a method of "
                 f"({', '.join(one.name for one in expected)})"
-            ) from None
+            )
 
 
 def rolled_out(credit: Credit, attempts: Sequence[Attempt], run: Run) -> list[Scored]:

@@ -9,7 +9,7 @@ import inspect
 import math
 from collections.abc import Callable
 
-from repl_rl.base.plugins import load_named
+from repl_rl.base.plugins import load_named, misfit
 from repl_rl.config.sections import RewardConfig
 from repl_rl.credit.base import Credit
 from repl_rl.errors import ConfigError
@@ -154,7 +154,11 @@ def load_reward(config: RewardConfig, credit: Credit | None = None) -> RewardFun
     function = load_named(config.function, group="repl_rl.rewards")
     if not callable(function):
         raise ConfigError(f"reward.function = {config.function!r} is not callable")
-    _check_signature(function, config.function)
+    if misfit(function, None, None, None):
+        raise ConfigError(
+            f"reward.function = {config.function!r} takes {inspect.signature(function)}; expected "
+            f"a function of (trajectory, verdict, config)"
+        )
     unread = credit is not None and not credit.reads_line_rewards and function is not shaped
 
     def checked(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig) -> Reward:
@@ -172,20 +176,6 @@ def load_reward(config: RewardConfig, credit: Credit | None = None) -> RewardFun
         return reward
 
     return checked
-
-
-def _check_signature(function: Callable[..., object], name: str) -> None:
-    try:
-        signature = inspect.signature(function)
-    except ValueError:  # a function in C may not say what it takes
-        return
-    try:
-        signature.bind(None, None, None)
-    except TypeError:
-        raise ConfigError(
-            f"reward.function = {name!r} takes {signature}; expected a function of (trajectory, "
-            f"verdict, config)"
-        ) from None
 
 
 def bound_reward(config: RewardConfig, credit: Credit | None = None) -> BoundReward:
