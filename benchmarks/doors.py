@@ -62,6 +62,15 @@ class Doors:
             yield line
 
 
+class HintedDoors(Doors):
+    """The same problems, whose demonstrations open four doors of five right: with as many slips
+    0.8 ** 3 * 0.9 ** 6 = 27 % of trajectories are right.
+    """
+
+    name = "hinted-doors"
+    hint = 0.75
+
+
 class SixDoors(Doors):
     """Six doors: 0.6 ** 6 * 0.9 ** 9 = 1.8 % of trajectories are right."""
 

@@ -1,22 +1,18 @@
 """Tasks for `forms.py`, beside those that are there: their demonstrations suit every form.
 
-Euclid       a family of reasoning-gym whose next line is made of the value of the last one
-RightDoors   the doors, with demonstrations that are right: each slip is typed again
-Words        the kinds of `examples/word_problems.py`, without end
+Euclid   a family of reasoning-gym whose next line is made of the value of the last one
+Words    the kinds of `examples/word_problems.py`, without end
 """
 
 import random
 from collections.abc import Iterator
 from hashlib import blake2b
 
-from doors import DOORS, Doors
-
 from repl_rl.config.sections import DataConfig
 from repl_rl.records import Problem, Split, Verdict, VerdictKind
 from repl_rl.rollout.sampler import fixed_script
 from repl_rl.tasks.base import Script
 from repl_rl.tasks.data.gym import open_family
-from repl_rl.transcript.outcomes import parse
 from word_problems import draw
 
 SLIP, EARLY = 0.1, 0.3
@@ -51,22 +47,6 @@ class Euclid:
             if b and rng.random() < EARLY / 4:
                 break
         yield f"submit_final_answer({a})"
-
-
-class RightDoors(Doors):
-    name = "right_doors"
-
-    def demonstrate(self, problem: Problem, rng: random.Random) -> Script:
-        colours = problem.meta["colours"].split()
-        digits = [DOORS[colour] for colour in colours]
-        first, *others = digits
-        right = [f"x = {first}", *(f"x = 10*x + {digit}" for digit in others)]
-        right += ["x += 1"] * Doors.num_steps + ["submit_final_answer(x)"]
-        while True:
-            lines = list(super().demonstrate(problem, rng))
-            if [line for line in lines if parse(line) is not None] == right:
-                yield from fixed_script(lines)
-                return
 
 
 class Words:

@@ -24,8 +24,9 @@ that is there is not measured again, on no machine. Tables go to DIR/forms.md, a
 DIR/forms.svg. With `--quick` all of it is tiny, and says nothing.
 
 With `--model MODEL` there are two tasks more, which a call has to name: `real-doors`, whose
-demonstrations are right, and `real-words`, the kinds of `examples/word_problems.py`. A warm start
-of that model takes the place of a starter. With `--before` starters are measured, and not trained.
+demonstrations are right more often, and `real-words`, the kinds of `examples/word_problems.py`. A
+warm start of that model takes the place of a starter. With `--before` starters are measured, and
+not trained.
 """
 
 import argparse
@@ -129,7 +130,7 @@ TRIALS = {
     ),
     **{
         f"real-{name}": Trial(
-            task=f"form_tasks:{task}",
+            task=task,
             rates=(1e-5, 2e-5, 4e-5),
             tokens=tokens,
             recipe=None,
@@ -146,8 +147,8 @@ TRIALS = {
             demonstrations=shown,
         )
         for name, task, tokens, shown in (
-            ("doors", "RightDoors", 20_000, 150),
-            ("words", "Words", 10_000, 32),
+            ("doors", "doors:HintedDoors", 20_000, 400),
+            ("words", "form_tasks:Words", 10_000, 32),
         )
     },
 }
