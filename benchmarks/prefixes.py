@@ -11,7 +11,8 @@ Problems are doors (`doors.py`), six or eight of them, of which the starter open
 right: most groups are dead. Their demonstrations open the right doors. This is knowledge that the
 arm 0 has not, and the arm `shown 0` has. The task `again` has no demonstrations: eight problems
 come back, and prefixes are the run's own successes. Tasks `tier-2` and `tier-3` are of the packaged
-task, with a starter of the tier below. Their demonstrations are mostly right, too.
+task, with a starter of the tier below. Their demonstrations are mostly right, too. With `--model
+MODEL` there is `real-tier-3`, which begins with a warm start of that model on tiers 1 and 2.
 
 Each arm and rate is trained until it has sampled `--tokens`, and held-out problems, whole ones, are
 measured on the way. A call that is ended goes on when it is called again. Rows go to
@@ -74,7 +75,8 @@ class Trial(NamedTuple):
     task: str
     tokens: int
     """Sampled tokens of a whole trajectory, about."""
-    recipe: Recipe = replace(SMALL, num_demonstrations=1200, steps=200)
+    recipe: Recipe | None = replace(SMALL, num_demonstrations=1200, steps=200)
+    """Recipe of a starter; None: a warm start of a pretrained model."""
     starter_tiers: Sequence[int] = ()
     settings: Mapping[str, object] = {"sandbox.preload": []}
 
@@ -86,9 +88,26 @@ TRIALS = {
     "eight": Trial("doors:EightDoors", "doors:EightOpened", 100),
     "tier-2": Trial(PACKAGED, PACKAGED, 60, MORE_WORDS, [1], {"task.tiers": [2]}),
     "tier-3": Trial(PACKAGED, PACKAGED, 60, MORE_WORDS, [2], {"task.tiers": [3]}),
+    "real-tier-3": Trial(
+        PACKAGED,
+        PACKAGED,
+        120,
+        None,
+        [1, 2],
+        {
+            "task.tiers": [3],
+            "grpo.dtype": "mixed",
+            "grpo.importance": "off",
+            "grpo.micro_batch_size": 16,
+            "grpo.problems_per_step": 4,
+            "report.checkpoint_every": 1000,  # each has a few hundred MB
+            "sampling.engine": "hf",
+        },
+    ),
 }
 MEASUREMENTS = 4
-PROBLEMS = int(str(COMMON["grpo.problems_per_step"]))
+SHOWN_TO_MODEL = 160
+"""Demonstrations in the warm start of a pretrained model."""
 FIRST_STEPS = 10
 """Steps whose dead groups are counted."""
 
@@ -103,27 +122,35 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--tokens", type=int, default=40_000)
     parser.add_argument("--goal", type=float, default=0.5, help="the rate that tokens are to")
+    parser.add_argument("--model", type=Path)
     parser.add_argument("--set", dest="overrides", action="append", default=[])
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
     for name in args.tasks:
         folder = args.output.resolve() / name
         trial = TRIALS[name]
-        starter = small_starter(
-            trial.starter_of,
-            folder / "starter",
-            beside=HERE,
-            recipe=trial.recipe,
-            tiers=trial.starter_tiers,
-        )
         given = dict(map(setting, args.overrides))
         common = {**COMMON, **trial.settings, **given, "task": trial.task}
+        if trial.recipe is not None:
+            starter = small_starter(
+                trial.starter_of,
+                folder / "starter",
+                beside=HERE,
+                recipe=trial.recipe,
+                tiers=trial.starter_tiers,
+            )
+        elif args.model is not None:
+            easier = {**common, "task.tiers": trial.starter_tiers}
+            starter = warm(args.model.resolve(), folder / "starter", SHOWN_TO_MODEL, easier)
+        else:
+            parser.error("a task of a pretrained model takes --model")
         arms = []
         for arm in args.arms:
             count = steps_of(arm, name, args.tokens, common)
-            most = PROBLEMS * steps_of("1.0", name, args.tokens, common)
+            most = num_groups(common) * steps_of("1.0", name, args.tokens, common)
             is_shown = arm.startswith(SHOWN)
-            model = warm(starter, trial.task, folder, most, common) if is_shown else starter
+            rate = {"warmstart.learning_rate": 1e-3}
+            model = warm(starter, folder / SHOWN, most, common | rate) if is_shown else starter
             settings = {
                 "grpo.prefix_share": share_of(arm),
                 "grpo.steps": count,
@@ -144,7 +171,7 @@ def main() -> None:
 
 def steps_of(arm: str, task: str, tokens: int, common: dict[str, object]) -> int:
     """Steps in which an arm samples at least so many tokens, about."""
-    size = int(str(common["grpo.group_size"])) * int(str(common["grpo.problems_per_step"]))
+    size = int(str(common["grpo.group_size"])) * num_groups(common)
     part = 1 - 0.5 * share_of(arm)  # a prefix leaves half to write, in the mean over a run
     return math.ceil(tokens / (size * TRIALS[task].tokens * part))
 
@@ -153,16 +180,22 @@ def share_of(arm: str) -> float:
     return float(arm.removeprefix(SHOWN))
 
 
-def warm(starter: Path, task: str, folder: Path, count: int, common: dict[str, object]) -> Path:
-    """The starter after a warm start on so many scripts."""
-    path = folder / SHOWN
+def num_groups(common: Mapping[str, object]) -> int:
+    """Groups of a step."""
+    return int(str(common["grpo.problems_per_step"]))
+
+
+def warm(model: Path, path: Path, count: int, common: Mapping[str, object]) -> Path:
+    """The model after a warm start on so many scripts of the task of `common`."""
     if not (path / "checkpoints" / "final").exists():
-        words = ["warmstart", "--task", task, "--model", str(starter), "--output", str(path)]
+        task = str(common["task"])
+        words = ["warmstart", "--task", task, "--model", str(model), "--output", str(path)]
         for text in (
             f"warmstart.demonstrations={count}",
             "warmstart.epochs=3",
-            "warmstart.learning_rate=1e-3",
+            "warmstart.problems_before=0",
             *(f"{name}={json.dumps(value)}" for name, value in common.items() if "." in name),
+            "eval.problems=0",  # a run measures it before its first step
         ):
             if not text.startswith(("grpo.", "report.")):
                 words += ["--set", text]
@@ -199,8 +232,11 @@ def table(runs: Sequence[Run], folder: Path, *, tokens: int, goal: float) -> str
 
 def dead(folder: Path, run: Run) -> float:
     """Share of the groups of a run's first steps that taught nothing."""
-    steps = [one.numbers for one in read_curve(path_of(folder, run)).steps[:FIRST_STEPS]]
-    return statistics.fmean(row["group/dead"] for row in steps) / PROBLEMS
+    path = path_of(folder, run)
+    steps = [one.numbers for one in read_curve(path).steps[:FIRST_STEPS]]
+    rows = read_trajectories(path / "trajectories" / f"{rollouts_name(0)}.jsonl")
+    groups = {one.trajectory.group_index for one in rows}
+    return statistics.fmean(row["group/dead"] for row in steps) / len(groups)
 
 
 def unmixed(folder: Path, run: Run) -> float:
