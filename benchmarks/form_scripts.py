@@ -26,8 +26,7 @@ from repl_rl import (
     TrajectoryBuilder,
 )
 from repl_rl.rollout.episode import Session
-from repl_rl.rollout.sampler import ScriptSampler
-from repl_rl.tasks.base import Script
+from repl_rl.rollout.sampler import ScriptSampler, answered
 from repl_rl.transcript.format import SUBMIT, line_of
 from repl_rl.transcript.outcomes import parse
 from repl_sandbox import Kernel
@@ -142,14 +141,6 @@ def is_look(line: str) -> bool:
     tree = parse(line)
     found = tree is not None and any(isinstance(node, ast.Expr) for node in tree.body)
     return found and not line.startswith(SUBMIT)
-
-
-def answered(script: Script, seen: str | None) -> str | None:
-    """The line after such an answer; None where the script ends. An answer of None begins it."""
-    try:
-        return next(script) if seen is None else script.send(seen)
-    except StopIteration:
-        return None
 
 
 def begun(scripts: ScriptSampler, attempt: Attempt, prompt: Prompt) -> TrajectoryBuilder:

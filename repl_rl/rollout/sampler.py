@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from repl_rl.base.concurrency import derive_seed
+from repl_rl.base.plugins import users_code
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import Engine, LineEnd, SampledLine, answered_within, line_end
 from repl_rl.errors import ConfigError
@@ -185,8 +186,8 @@ class ScriptSampler:
     """Makes the trajectory of the script that `write` has for an attempt.
 
     One that ends without a submission has the stop reason EOS, though no token says so. A line that
-    is longer than `limits` allow is cut, as a policy's is. Raises ConfigError for a line that holds
-    a newline.
+    is longer than `limits` allow is cut, as a policy's is. Raises ConfigError for a script that has
+    no line or fails, and for a line that holds a newline.
     """
 
     write: Callable[[Attempt], Script]
@@ -199,15 +200,19 @@ class ScriptSampler:
         episode = Episode.begin(
             attempt, prompt, kernel, self.encoding, self.limits, self.context_tokens
         )
-        script = self.write(attempt)
-        try:
-            source = next(script)
-            while episode.stop is None:
-                step = await episode.take_line(self._line(source, episode.room))
-                source = script.send(step.outcome.observation)
-        except StopIteration:
-            if episode.stop is None:
-                episode.end(StopReason.EOS)
+        with users_code("demonstrate()"):
+            script = self.write(attempt)
+        source = answered(script, None)
+        if source is None:
+            raise ConfigError(
+                f"the script of problem {attempt.problem.id} has no line; yield at least one, such "
+                f"as submit_final_answer(...)"
+            )
+        while source is not None and episode.stop is None:
+            step = await episode.take_line(self._line(source, episode.room))
+            source = answered(script, step.outcome.observation)
+        if episode.stop is None:
+            episode.end(StopReason.EOS)
         return episode.trajectory()
 
     def _line(self, source: str, room: int) -> SampledLine:
@@ -218,6 +223,18 @@ class ScriptSampler:
         ids = tuple(self.encoding.line_ids(line_of(source))[:room])
         end = line_end(ids[-1], newline_ids=codec.newline_ids, eos_ids=codec.eos_ids)
         return SampledLine(ids=ids, logprobs=(0.0,) * len(ids), end=end, policy_version=0)
+
+
+def answered(script: Script, observation: str | None) -> str | None:
+    """Return the line that a script has after what its last one printed; None where it ends.
+
+    An observation of None begins it. Raises ConfigError if it fails.
+    """
+    with users_code("demonstrate()"):
+        try:
+            return next(script) if observation is None else script.send(observation)
+        except StopIteration:
+            return None
 
 
 def _room_for_thought(built: TrajectoryBuilder, limits: SamplingConfig) -> int:

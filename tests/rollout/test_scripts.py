@@ -119,3 +119,19 @@ def test_a_script_hears_what_the_interpreter_answers() -> None:
 def test_a_line_with_a_newline_inside_is_refused() -> None:
     with pytest.raises(ConfigError, match="continues after a newline"):
         scripted(fmt_of("python"), ["x = 2\nx"])
+
+
+def test_a_script_without_a_line_is_refused_and_so_is_one_that_fails() -> None:
+    with pytest.raises(ConfigError, match="the script of problem .* has no line; yield at least"):
+        scripted(fmt_of("python"), [])
+
+    def script() -> Script:
+        yield "x = 2"
+        raise LookupError("no more")
+
+    fmt = fmt_of("python")
+    sampler = ScriptSampler(
+        lambda _: script(), Encoding(fmt, CODEC), SamplingConfig(), context_tokens=4096
+    )
+    with pytest.raises(ConfigError, match=r"test_scripts.py:\d+: LookupError: no more"):
+        asyncio.run(sampler.sample(an_attempt(), prompt_of(fmt), FakeKernel(ANSWERS)))
