@@ -24,8 +24,9 @@ from repl_rl.credit.base import More, Run
 from repl_rl.records import Attempt, Problem, Scored, Stem
 from repl_rl.rollout.plan import script_sampler
 from repl_rl.rollout.prefixes import can_be_had_again
+from repl_rl.rollout.sampler import answered
 from repl_rl.runs.folder import RunFolder
-from repl_rl.runs.summary import is_solved
+from repl_rl.runs.summary import is_solved, is_ungraded
 from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.tasks.base import DemonstrableTask, Script
 from repl_rl.training.runtime import Runtime
@@ -70,8 +71,9 @@ class SolvedPrefixes:
                 self._solved.pop(one.problem.id, None)
                 self._solved[one.problem.id] = one
             has_stem = any(one.trajectory.branch for one in siblings)
-            if has_stem or (self.left == 1.0 and self._is_chosen(number)):
-                rate = statistics.fmean(map(is_solved, siblings))
+            graded = [one for one in siblings if not is_ungraded(one)]
+            if graded and (has_stem or (self.left == 1.0 and self._is_chosen(number))):
+                rate = statistics.fmean(map(is_solved, graded))
                 moves.append((rate > TOO_EASY) - (rate < TOO_HARD))
         for name in list(self._solved)[:-_MOST_KEPT]:
             del self._solved[name]
@@ -128,12 +130,14 @@ class SolvedPrefixes:
     def _stem(self, number: int, solved: Scored) -> Stem:
         """The most lines of a script that leave its share, behind which its state can be had.
 
-        A fraction of a line is rounded by a draw: so groups begin on both sides of it.
+        A fraction of a line is rounded by a draw: so groups begin on both sides of it. At least one
+        line is given where there are two: a group from its prompt would move no beginning, and
+        short scripts would only be made longer.
         """
         lines = solved.trajectory.lines
         setup = (*self._runtime.env.setup, *solved.problem.setup)
         num_left = math.floor(self.left * len(lines) + self._draw(number, "prefix lines"))
-        most = len(lines) - max(1, num_left)
+        most = len(lines) - max(1, min(num_left, len(lines) - 1))
         at = next(at for at in range(most, -1, -1) if can_be_had_again(lines[:at], setup))
         return Stem(trajectory=solved.trajectory, num_lines=at, is_sibling=False)
 
@@ -144,7 +148,11 @@ class SolvedPrefixes:
             return solved
 
         def write(attempt: Attempt) -> Script:
-            return task.demonstrate(attempt.problem, random.Random(attempt.seed))
+            script = task.demonstrate(attempt.problem, random.Random(attempt.seed))
+            # One without lines: the task knows no solution of this problem, and "" is none.
+            line: str | None = answered(script, None) or ""
+            while line is not None:
+                line = answered(script, (yield line))
 
         sampler = script_sampler(self._plan.make_sampler)(
             write,

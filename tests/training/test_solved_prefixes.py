@@ -155,6 +155,32 @@ def test_a_fraction_of_a_line_is_rounded_by_a_draw() -> None:
     assert 100 < given.count(2) < 140
 
 
+def test_a_script_of_two_lines_gives_its_first_until_all_is_left_to_write() -> None:
+    """Of 1.8 lines 2 would be left in 80 % of groups, and these would move no beginning."""
+    found = prefixes(*[("a = 2", "submit_final_answer(2)")] * 50)
+    found.left = 0.9
+    stems = found.stems({number: problem(number) for number in range(50)})
+    assert [stem.num_lines for stem in stems.values()] == [1] * 50
+
+
+def test_a_problem_without_a_script_begins_at_its_prompt() -> None:
+    assert prefixes((), (), (), ()).stems({0: problem(0)}) == {}
+    assert prefixes((), RIGHT).stems({0: problem(0)})[0].num_lines == 3
+
+
+def test_a_script_that_fails_is_named() -> None:
+    found = prefixes(RIGHT)
+    task = found._plan.task
+
+    def demonstrate(problem: Problem, rng: object) -> Script:
+        raise KeyError(problem.id)
+        yield ""
+
+    task.demonstrate = demonstrate  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=r"KeyError: '0'"):
+        found.stems({0: problem(0)})
+
+
 def test_nothing_is_given_where_all_lines_are_left_to_write() -> None:
     found = prefixes(RIGHT)
     found.left = 1.0
@@ -221,6 +247,16 @@ def test_success_of_groups_moves_their_beginnings_back(
     found = prefixes()
     found.learn([one for at, rights in enumerate(groups) for one in group(at, *rights)])
     assert found.left == pytest.approx(left)
+
+
+def test_an_answer_without_a_verdict_moves_nothing() -> None:
+    found = prefixes()
+    right, wrong = group(0, True, False)
+    ungraded = replace(wrong, reward=replace(wrong.reward, outcome_reward=None))
+    found.learn([right, ungraded])  # one of one, and not one of two
+    assert found.left == pytest.approx(0.30)
+    found.learn([ungraded, ungraded])
+    assert found.left == pytest.approx(0.30)
 
 
 def test_parts_of_a_move_add_up_to_the_whole_script() -> None:
