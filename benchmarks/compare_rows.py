@@ -197,7 +197,9 @@ CASES: Mapping[str, Case] = {
     ),
     "kernels": Case(
         "Kernels beside a stock ipykernel", kernels, 1, 300, ("ipykernel", "jupyter_client"),
-        "Sealed kernels, each asked by the client that comes with it (`benchmarks/kernels.py`).",
+        "Sealed kernels, each asked by the client that comes with it (`benchmarks/kernels.py`). "
+        "Ours are forked from a server that has loaded sympy: its own start, which comes once, and "
+        "the pages that kernels share with it are left out.",
     ),
     "executors": Case(
         "Kernels beside other executors of Python", executors, 5, 660,
