@@ -63,7 +63,10 @@ class DemonstrableTask(Task, Protocol):
     """
 
     def demonstrate(self, problem: Problem, rng: random.Random) -> Script:
-        """One scripted attempt, right or wrong, that reacts to what the interpreter answers."""
+        """One scripted attempt, right or wrong, that reacts to what the interpreter answers.
+
+        It has a line at least; but `grpo.prefix_share` takes none for a problem without a script.
+        """
         ...
 
 
