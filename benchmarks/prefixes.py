@@ -126,6 +126,8 @@ def main() -> None:
     parser.add_argument("--set", dest="overrides", action="append", default=[])
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
+    if args.model is None and any(TRIALS[name].recipe is None for name in args.tasks):
+        parser.error("a task of a pretrained model takes --model")
     for name in args.tasks:
         folder = args.output.resolve() / name
         trial = TRIALS[name]
@@ -139,18 +141,16 @@ def main() -> None:
                 recipe=trial.recipe,
                 tiers=trial.starter_tiers,
             )
-        elif args.model is not None:
+        else:
             easier = {**common, "task.tiers": trial.starter_tiers}
             starter = warm(args.model.resolve(), folder / "starter", SHOWN_TO_MODEL, easier)
-        else:
-            parser.error("a task of a pretrained model takes --model")
         arms = []
         for arm in args.arms:
             count = steps_of(arm, name, args.tokens, common)
             most = num_groups(common) * steps_of("1.0", name, args.tokens, common)
             is_shown = arm.startswith(SHOWN)
-            rate = {"warmstart.learning_rate": 1e-3}
-            model = warm(starter, folder / SHOWN, most, common | rate) if is_shown else starter
+            known = {**common, "warmstart.learning_rate": 1e-3}
+            model = warm(starter, folder / SHOWN, most, known) if is_shown else starter
             settings = {
                 "grpo.prefix_share": share_of(arm),
                 "grpo.steps": count,

@@ -189,10 +189,11 @@ async def run_again(stem: Stem, session: Session) -> None:
         outcome = await session.run(strip_line(line.source))
         was = line.outcome
         if (outcome.kind, outcome.observation) != (was.kind, was.observation):
-            says = "prints something else" if outcome.kind is was.kind else f"is {outcome.kind}"
+            differs = f"is {outcome.kind}, and was {was.kind},"
+            if outcome.kind is was.kind:
+                differs = "prints something else"
             raise StemError(
-                f"line {line.index + 1} of {stem.trajectory.problem_id} {says} when it runs again, "
-                f"and was {was.kind}"
+                f"line {line.index + 1} of {stem.trajectory.problem_id} {differs} when run again"
             )
         session.advance(outcome.kind)
 

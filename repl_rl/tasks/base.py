@@ -65,7 +65,8 @@ class DemonstrableTask(Task, Protocol):
     def demonstrate(self, problem: Problem, rng: random.Random) -> Script:
         """One scripted attempt, right or wrong, that reacts to what the interpreter answers.
 
-        It has a line at least; but `grpo.prefix_share` takes none for a problem without a script.
+        Yields at least one line. With `grpo.prefix_share` it may yield none, for a problem that it
+        has no script for: its group then begins at the prompt.
         """
         ...
 

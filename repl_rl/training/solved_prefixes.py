@@ -131,8 +131,8 @@ class SolvedPrefixes:
         """The most lines of a script that leave its share, behind which its state can be had.
 
         A fraction of a line is rounded by a draw: so groups begin on both sides of it. At least one
-        line is given where there are two: a group from its prompt would move no beginning, and
-        short scripts would only be made longer.
+        line is given where there are two: a group from its prompt moves nothing, so the share would
+        rise by easy groups alone.
         """
         lines = solved.trajectory.lines
         setup = (*self._runtime.env.setup, *solved.problem.setup)

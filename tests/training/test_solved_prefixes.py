@@ -156,7 +156,7 @@ def test_a_fraction_of_a_line_is_rounded_by_a_draw() -> None:
 
 
 def test_a_script_of_two_lines_gives_its_first_until_all_is_left_to_write() -> None:
-    """Of 1.8 lines 2 would be left in 80 % of groups, and these would move no beginning."""
+    """Rounded by a draw alone, 1.8 lines would leave both in 80 % of groups."""
     found = prefixes(*[("a = 2", "submit_final_answer(2)")] * 50)
     found.left = 0.9
     stems = found.stems({number: problem(number) for number in range(50)})
@@ -168,15 +168,14 @@ def test_a_problem_without_a_script_begins_at_its_prompt() -> None:
     assert prefixes((), RIGHT).stems({0: problem(0)})[0].num_lines == 3
 
 
-def test_a_script_that_fails_is_named() -> None:
+def test_a_script_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     found = prefixes(RIGHT)
-    task = found._plan.task
 
     def demonstrate(problem: Problem, rng: object) -> Script:
         raise KeyError(problem.id)
         yield ""
 
-    task.demonstrate = demonstrate  # type: ignore[attr-defined]
+    monkeypatch.setattr(found._plan.task, "demonstrate", demonstrate)
     with pytest.raises(ConfigError, match=r"KeyError: '0'"):
         found.stems({0: problem(0)})
 
