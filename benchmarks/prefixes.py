@@ -242,7 +242,7 @@ def dead(folder: Path, run: Run) -> float:
 def unmixed(folder: Path, run: Run) -> float:
     """Share of them whose trajectories are all right, or all wrong."""
     kinds: dict[int, set[bool]] = {}
-    for step in range(FIRST_STEPS):
+    for step in range(min(FIRST_STEPS, len(run.tokens))):
         file = path_of(folder, run) / "trajectories" / f"{rollouts_name(step)}.jsonl"
         for one in read_trajectories(file):
             kinds.setdefault(one.trajectory.group_index, set()).add(is_solved(one))
