@@ -8,6 +8,7 @@ again.
 
 import ast
 from collections.abc import Sequence
+from dataclasses import replace
 
 from form_sessions import BlockSession
 
@@ -92,8 +93,9 @@ class WholeScripts(ScriptSampler):
         ran: list[tuple[str, LineOutcome]] = []
         line = answered(script, None)
         while line is not None and session.submission is None:
-            ran.append((line, await session.run(line)))
-            line = answered(script, ran[-1][1].observation)
+            outcome = await session.run(line)
+            ran.append((line, await self.noted(session, line, outcome)))
+            line = answered(script, outcome.observation)
         text = line_of(self.text(ran, session.submission))
         whole = as_sampled(self.encoding, text, room(built, self.limits))
         built.add_line(whole)
@@ -105,6 +107,10 @@ class WholeScripts(ScriptSampler):
             return built.build(StopReason.EOS)
         built.submission = session.submission
         return built.build(StopReason.SUBMITTED)
+
+    async def noted(self, session: Session, line: str, outcome: LineOutcome) -> LineOutcome:
+        """The outcome of a line as the form shows it."""
+        return outcome
 
     def text(self, ran: Ran, submission: str | None) -> str:
         again = {at + 1 for at, (line, _) in enumerate(ran[:-1]) if slip(line) == ran[at + 1][0]}
@@ -118,7 +124,15 @@ class WholeScripts(ScriptSampler):
 
 
 class WrittenScripts(WholeScripts):
-    """Shows a script as a text: lines that did not fail, each with its answer, and the value."""
+    """Shows a script as a text: lines that did not fail, each with its value, and the answer."""
+
+    async def noted(self, session: Session, line: str, outcome: LineOutcome) -> LineOutcome:
+        """With the value of an assignment, unless that stands in the line."""
+        if outcome.kind is not OutcomeKind.OK_SILENT or (name := assigned(line)) is None:
+            return outcome
+        value = (await session.run(f"print({name})")).observation
+        is_there = line.endswith(f" = {value.rstrip()}")
+        return outcome if is_there else replace(outcome, observation=value)
 
     def text(self, ran: Ran, submission: str | None) -> str:
         right = [(line, one) for line, one in ran if line and not one.kind.traits.is_error]
@@ -134,6 +148,14 @@ def slip(line: str) -> str | None:
     """Return the line that one with a bracket too many was meant to be; None for any other line."""
     is_slip = line.endswith(")") and parse(line) is None and parse(line[:-1]) is not None
     return line[:-1] if is_slip else None
+
+
+def assigned(line: str) -> str | None:
+    """Return what a line assigns to, such as `x` of `x += 1`; None for any other line."""
+    match parse(line):
+        case ast.Module(body=[ast.Assign(targets=[target]) | ast.AugAssign(target=target)]):
+            return ast.unparse(target)
+    return None
 
 
 def is_look(line: str) -> bool:

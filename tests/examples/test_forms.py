@@ -45,6 +45,7 @@ ANSWERS: Mapping[str, Execution] = {
     "x": Execution(status=ExecStatus.OK, output="3\n", value="3"),
     "y": Execution(status=ExecStatus.OK, output="4\n", value="4"),
     "z": FAILED,
+    "print(w)": Execution(status=ExecStatus.OK, output="4\n"),
 }
 
 
@@ -223,6 +224,8 @@ def test_a_text_is_shown_with_values_and_without_what_failed(forms: ModuleType) 
     made = shown(forms.Written, LINES)
     assert made.lines[0].source == " # two\nx = 3\nx\n3\ny\n4\nsubmit_final_answer(3)\n"
     assert made.submission == "3"
+    made = shown(forms.Written, ["w = 4", "w = x + 1", "submit_final_answer(x)"])
+    assert made.lines[0].source == " w = 4\nw = x + 1\n4\nsubmit_final_answer(3)\n"
     assert shown(forms.Written, ["# not sure"]).stop_reason is StopReason.EOS
 
 
