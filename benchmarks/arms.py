@@ -20,6 +20,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 
+from repl_rl.base.disk import alone
 from repl_rl.config.sections import TaskConfig
 from repl_rl.records import OutcomeKind, Scored, StopReason
 from repl_rl.rollout.sampler import ScriptSampler
@@ -101,9 +102,11 @@ def small_starter(
     make_scripts: type[ScriptSampler] = ScriptSampler,
 ) -> Path:
     """A starter of a task, quick to make and to train. It is made once."""
-    if not path.exists():
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with alone(path):
+        if path.exists():
+            return path
         sys.path.insert(0, str(beside))
-        path.parent.mkdir(parents=True, exist_ok=True)
         with Screen() as screen:
             made, _ = load_task(task)
             make_starter(

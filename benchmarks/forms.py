@@ -22,7 +22,8 @@ by all seeds.
 All forms of a task are made seed by seed, and tables are written after each seed. A call that is
 ended goes on when it is called again. Rows go one by one to DIR/forms.jsonl, or to `--rows`: a row
 that is there is not measured again, on no machine. Tables go to DIR/forms.md, and a picture to
-DIR/forms.svg. With `--quick` all of it is tiny, and says nothing.
+DIR/forms.svg. With `--quick` all of it is tiny, and says nothing. Calls for other forms, seeds or
+rates may run side by side, once `--before` has measured their starters.
 
 With `--model MODEL` there are two tasks more, which a call has to name: `real-doors`, whose
 demonstrations are right more often, and `real-words`, the kinds of `examples/word_problems.py`. A
@@ -45,6 +46,7 @@ from pathlib import Path
 from arms import COMMAND, MORE_WORDS, SMALL, rate_at, read_run, small_starter, train
 from form_tables import Row, habits, picture, read_rows, tables
 
+from repl_rl.base.disk import alone
 from repl_rl.rollout.plan import sampler_class, script_sampler
 from repl_rl.runs.folder import evaluation_name
 from repl_rl.runs.metrics import read_rows as read_metrics
@@ -311,9 +313,11 @@ def begun(case: Case) -> Path:
     case = replace(case, seed=0) if case.trial.has_one_starter else case
     path = case.folder / "starter"
     if case.trial.recipe is None:
-        if not (path / "checkpoints" / "final").exists():
-            shutil.rmtree(path, ignore_errors=True)
-            warm_start(case, path)
+        case.folder.mkdir(parents=True, exist_ok=True)
+        with alone(path):
+            if not (path / "checkpoints" / "final").exists():
+                shutil.rmtree(path, ignore_errors=True)
+                warm_start(case, path)
         return path
     tiers = case.trial.settings.get("task.tiers", [])
     assert isinstance(tiers, list)

@@ -15,7 +15,8 @@ task, with a starter of the tier below. Their demonstrations are mostly right, t
 MODEL` there is `real-tier-3`, which begins with a warm start of that model on tiers 1 and 2.
 
 Each arm and rate is trained until it has sampled `--tokens`, and held-out problems, whole ones, are
-measured on the way. A call that is ended goes on when it is called again. Rows go to
+measured on the way. A call that is ended goes on when it is called again. Calls for other arms,
+rates or seeds may run side by side, and one for all of them makes the table. Rows go to
 DIR/TASK/runs.jsonl, and a table to DIR/TASK/table.md.
 """
 
@@ -48,6 +49,7 @@ from arms import (
     train_all,
 )
 
+from repl_rl.base.disk import alone
 from repl_rl.runs.folder import rollouts_name
 from repl_rl.runs.metrics import read_curve
 from repl_rl.runs.summary import is_solved
@@ -187,7 +189,10 @@ def num_groups(common: Mapping[str, object]) -> int:
 
 def warm(model: Path, path: Path, count: int, common: Mapping[str, object]) -> Path:
     """The model after a warm start on so many scripts of the task of `common`."""
-    if not (path / "checkpoints" / "final").exists():
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with alone(path):
+        if (path / "checkpoints" / "final").exists():
+            return path / "checkpoints" / "final"
         task = str(common["task"])
         words = ["warmstart", "--task", task, "--model", str(model), "--output", str(path)]
         for text in (
