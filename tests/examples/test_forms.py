@@ -398,7 +398,9 @@ def test_a_row_that_is_on_file_is_not_measured_again(
     assert made == []
 
 
-@pytest.mark.parametrize("task", ["euclid", "doors", "tier-1", "real-doors", "real-words"])
+@pytest.mark.parametrize(
+    "task", ["euclid", "doors", "tier-1", "tier-2", "real-doors", "real-words"]
+)
 def test_the_notes_say_what_the_kept_rows_say(forms: ModuleType, task: str) -> None:
     tables = importlib.import_module("form_tables")
     docs = BENCHMARKS.parent / "docs"
