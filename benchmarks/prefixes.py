@@ -107,7 +107,6 @@ TRIALS = {
         },
     ),
 }
-MEASUREMENTS = 4
 SHOWN_TO_MODEL = 160
 """Demonstrations in the warm start of a pretrained model."""
 FIRST_STEPS = 10
@@ -124,6 +123,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--tokens", type=int, default=40_000)
     parser.add_argument("--goal", type=float, default=0.5, help="the rate that tokens are to")
+    parser.add_argument("--measurements", type=int, default=4, help="of a run, after the first")
     parser.add_argument("--model", type=Path)
     parser.add_argument("--set", dest="overrides", action="append", default=[])
     parser.add_argument("--output", type=Path, required=True)
@@ -156,7 +156,7 @@ def main() -> None:
             settings = {
                 "grpo.prefix_share": share_of(arm),
                 "grpo.steps": count,
-                "eval.every": max(1, count // MEASUREMENTS),
+                "eval.every": max(1, count // args.measurements),
                 "model": str(model),
             }
             arms += [
