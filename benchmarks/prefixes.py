@@ -151,7 +151,8 @@ def main() -> None:
             count = steps_of(arm, name, args.tokens, common)
             most = num_groups(common) * steps_of("1.0", name, args.tokens, common)
             is_shown = arm.startswith(SHOWN)
-            known = {**common, "warmstart.learning_rate": 1e-3}
+            faster = {"warmstart.learning_rate": 1e-3} if trial.recipe else {}
+            known = {**common, **faster}
             model = warm(starter, folder / SHOWN, most, known) if is_shown else starter
             settings = {
                 "grpo.prefix_share": share_of(arm),
