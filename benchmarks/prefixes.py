@@ -11,8 +11,9 @@ Problems are doors (`doors.py`), six or eight of them, of which the starter open
 right: most groups are dead. Their demonstrations open the right doors. This is knowledge that the
 arm 0 has not, and the arm `shown 0` has. The task `again` has no demonstrations: eight problems
 come back, and prefixes are the run's own successes. Tasks `tier-2` and `tier-3` are of the packaged
-task, with a starter of the tier below. Their demonstrations are mostly right, too. With `--model
-MODEL` there is `real-tier-3`, which begins with a warm start of that model on tiers 1 and 2.
+task, with a starter of the tier below, and measured on the rules that they train on
+(`tier_tasks.py`). Their demonstrations are mostly right, too. With `--model MODEL` there is
+`real-tier-3`, which begins with a warm start of that model on tiers 1 and 2.
 
 Each arm and rate is trained until it has sampled `--tokens`, and held-out problems, whole ones, are
 measured on the way. A call that is ended goes on when it is called again. Calls for other arms,
@@ -83,16 +84,16 @@ class Trial(NamedTuple):
     settings: Mapping[str, object] = {"sandbox.preload": []}
 
 
-PACKAGED = "sympy-proofs"
+PACKAGED, TRAINED = "sympy-proofs", "tier_tasks:TrainedRules"
 TRIALS = {
     "six": Trial("doors:SixDoors", "doors:SixOpened", 80),
     "again": Trial("doors:SixDoors", "doors:SixAgain", 80),
     "eight": Trial("doors:EightDoors", "doors:EightOpened", 100),
-    "tier-2": Trial(PACKAGED, PACKAGED, 60, MORE_WORDS, [1], {"task.tiers": [2]}),
-    "tier-3": Trial(PACKAGED, PACKAGED, 60, MORE_WORDS, [2], {"task.tiers": [3]}),
+    "tier-2": Trial(PACKAGED, TRAINED, 60, MORE_WORDS, [1], {"task.tiers": [2]}),
+    "tier-3": Trial(PACKAGED, TRAINED, 60, MORE_WORDS, [2], {"task.tiers": [3]}),
     "real-tier-3": Trial(
         PACKAGED,
-        PACKAGED,
+        TRAINED,
         120,
         None,
         [1, 2],
