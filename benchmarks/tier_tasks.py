@@ -1,8 +1,8 @@
 """The packaged task for `prefixes.py`, measured on what was trained on alone.
 
-Each family has a rule that makes held-out problems only. From tier 2 on it makes most of those, as
-of problems by other rules one in eight is held out. So its own measurement tells of what carries
-over to another kind of problem, and hardly of whether a tier was learned.
+Each family has a rule that makes held-out problems only. It makes 42 % of those of tier 2 and 63 %
+of tier 3, as of problems by other rules one in eight is held out. So the task's own measurement
+tells more of what carries over to another kind of problem than of whether a tier was learned.
 """
 
 from __future__ import annotations
