@@ -26,7 +26,7 @@ from repl_rl.viewer.show.display import Screen
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from repl_rl.training.eval_job import Comparison
+    from repl_rl.training.eval_job import Comparison, Evaluation
 
 Rows = Mapping[str, Rate]
 """The rate in all, and of each family and tier, by name."""
@@ -90,16 +90,20 @@ def evaluate(
     shared.load_libraries(plan, err=is_json)
     from repl_rl.training import eval_job  # torch: seconds
 
-    with Screen(Console(stderr=is_json)) as screen:
-        evaluation = eval_job.evaluate(plan, screen, samples=samples, output=output)
-        beside = {
-            name: eval_job.evaluate(one, screen, samples=samples) for name, one in others.items()
-        }
-    compared = eval_job.Comparison(found=evaluation, against=beside)
-    name = str(run_or_model)
-    click.echo(json.dumps(compared.facts()) if is_json else _tables(name, compared))
+    found: list[Evaluation] = []
+    try:
+        with Screen(Console(stderr=is_json)) as screen:
+            found.append(eval_job.evaluate(plan, screen, samples=samples, output=output))
+            for one in others.values():
+                found.append(eval_job.evaluate(one, screen, samples=samples))
+    finally:
+        name = str(run_or_model)
+        beside = dict(zip(others, found[1:], strict=False))
+        if found:  # of the first models, where a later one cannot be measured
+            compared = eval_job.Comparison(found=found[0], against=beside)
+            click.echo(json.dumps(compared.facts()) if is_json else _tables(name, compared))
     if picture is not None:
-        models = {name: evaluation, **beside}
+        models = {name: found[0], **beside}
         save_bars({key: one.report.rows for key, one in models.items()}, picture)
         click.echo(f"picture: {picture}", err=is_json)
     if output is not None and not is_json:

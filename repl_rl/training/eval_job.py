@@ -7,6 +7,7 @@ Knows the order of things. Does not know flags or terminals.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,6 +107,7 @@ def evaluate(
         plan.task, count=plan.eval.problems, seed=plan.seed, samples=samples
     )
     policy = policy_folder(plan, progress)
+    gc.collect()  # a model that was measured before lies in a cycle, and takes memory till then
     loaded = load_policy(plan, policy, say=progress.say)
     with open_runtime(plan, loaded, say=progress.say) as runtime:
         say_runtime(runtime, progress)

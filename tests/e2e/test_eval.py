@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,12 @@ from typing import Any
 import pytest
 
 from repl_rl.config.resolve import resolve, to_toml
+from repl_rl.models.loading import LoadedModel
+from repl_rl.progress import SILENT
+from repl_rl.rollout.plan import make_plan
 from repl_rl.runs.trajectory_file import read_trajectories
+from repl_rl.training import eval_job
+from repl_rl.training.runtime import load_policy
 from small_run import small, small_settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.kernel]
@@ -56,6 +63,40 @@ def test_an_evaluation_is_kept_like_a_run_and_told_to_programs(
         2,
         "repl-rl: 'kept' already holds a run; give another --output\n",
     )
+
+
+def test_rates_are_not_lost_where_another_model_cannot_be_measured(
+    repl_rl: Command, tiny_model: Path, tmp_path: Path
+) -> None:
+    cut = shutil.copytree(tiny_model, tmp_path / "cut") / "model.safetensors"
+    cut.write_bytes(cut.read_bytes()[:-100])
+    given = ("eval", str(tiny_model), "--against", str(tiny_model), "--against", "cut")
+    for options in ((), ("--json",)):
+        ended = repl_rl(*given, *options, *small())
+        assert (ended.code, ended.left_behind) == (2, [])
+        assert "cut" in ended.stderr.splitlines()[-1]
+    facts = json.loads(ended.stdout)
+    assert facts["total"] == 2
+    assert facts["against"][str(tiny_model)]["total"] == 2
+
+
+def test_a_model_is_let_go_before_the_next_one_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tiny_model: Path
+) -> None:
+    """Its memory would be missing where the next one is sized."""
+    seen: list[weakref.ref[Any]] = []
+
+    def load(*args: Any, **kwargs: Any) -> LoadedModel:
+        assert [model() for model in seen] == [None] * len(seen)
+        loaded = load_policy(*args, **kwargs)
+        seen.append(weakref.ref(loaded.model))
+        return loaded
+
+    monkeypatch.setattr(eval_job, "load_policy", load)
+    plan = make_plan(resolve(overrides=[f"model={tiny_model}", *small_settings()]))
+    for _ in range(2):
+        eval_job.evaluate(plan, SILENT)
+    assert len(seen) == 2
 
 
 def test_at_temperature_0_all_attempts_at_a_problem_are_the_same(
