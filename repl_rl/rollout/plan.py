@@ -32,7 +32,6 @@ from repl_rl.rollout.sampler import LineSampler, ScriptSampler
 from repl_rl.runs.folder import make_origin, model_of, run_of
 from repl_rl.runs.sink import check_trackers
 from repl_rl.tasks.base import (
-    DemonstrableTask,
     StoredTask,
     Task,
     choose,
@@ -276,7 +275,7 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
     find_options(config.sandbox.isolation, config.sandbox.preload)
     task_plan = make_task_plan(config)
     if to_train and config.grpo.prefix_share:
-        _check_prefixes(config, task_plan.task, credit, samples_lines=samples_lines(make_sampler))
+        _check_prefixes(config, credit, samples_lines=samples_lines(make_sampler))
     if config.model is None and config.preset == "starter":
         _check_starter(task_plan, config, script_sampler(make_sampler))
     plan = Plan(
@@ -292,7 +291,7 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
     return plan.sampled_by(engine, why) if why else plan
 
 
-def _check_prefixes(config: Config, task: Task, credit: Credit, *, samples_lines: bool) -> None:
+def _check_prefixes(config: Config, credit: Credit, *, samples_lines: bool) -> None:
     """ConfigError where no group could begin behind lines that solved its problem."""
     given = f"grpo.prefix_share = {config.grpo.prefix_share:g}"
     for requirement, is_fit in (
@@ -301,10 +300,6 @@ def _check_prefixes(config: Config, task: Task, credit: Credit, *, samples_lines
         (
             f"another grpo.credit than {config.grpo.credit!r}, whose trajectories begin apart",
             not credit.grows,
-        ),
-        (
-            f"a task of rows or with demonstrate(), which {task.name!r} is not",
-            isinstance(task, DemonstrableTask | StoredTask),
         ),
     ):
         if not is_fit:

@@ -14,15 +14,16 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 
 from repl_rl.base.concurrency import derive_seed
 from repl_rl.credit.base import More, Run
+from repl_rl.errors import ConfigError
 from repl_rl.records import Attempt, Problem, Scored, Stem
-from repl_rl.rollout.plan import script_sampler
+from repl_rl.rollout.plan import Plan, script_sampler
 from repl_rl.rollout.prefixes import can_be_had_again
 from repl_rl.rollout.sampler import answered
 from repl_rl.runs.folder import RunFolder
@@ -174,6 +175,23 @@ class SolvedPrefixes:
             made = runtime.sampling_by(sampler).run(attempts) if attempts else []
             solved |= {one.trajectory.group_index: one for one in made if is_solved(one)}
         return solved
+
+
+def check_prefixes(plan: Plan, *, count: Callable[[int], int]) -> None:
+    """ConfigError where a run would never know a script that solves a problem which it draws.
+
+    `count` says how many problems there are before they start over, up to a number.
+    """
+    grpo, task = plan.grpo, plan.task
+    if not (grpo.prefix_share and grpo.steps) or isinstance(task, DemonstrableTask):
+        return
+    num_drawn = grpo.steps // grpo.passes * grpo.problems_per_step
+    if count(num_drawn) == num_drawn:
+        raise ConfigError(
+            f"grpo.prefix_share = {grpo.prefix_share:g} needs a task with demonstrate(), which "
+            f"{task.name!r} is not, or problems that come back: this run draws {num_drawn} of "
+            f"them, each once; expected more grpo.steps, fewer problems or 0"
+        )
 
 
 def open_prefixes(runtime: Runtime, folder: RunFolder | None) -> SolvedPrefixes | None:

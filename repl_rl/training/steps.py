@@ -384,6 +384,10 @@ class ProblemSequence:
             self._draw()
         return self._held[number - self._num_drawn]
 
+    def count(self, most: int) -> int:
+        """Return how many problems there are before they start over, counted up to `most`."""
+        return sum(1 for _ in itertools.islice(self._begin(), most))
+
     def _begin(self) -> Iterator[Problem]:
         return iter(self._task.problems(Split.TRAIN, seed=self._seed))
 

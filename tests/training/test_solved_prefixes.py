@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +31,13 @@ from repl_rl.rollout.sampler import ScriptSampler, fixed_script
 from repl_rl.runs.folder import RunFolder
 from repl_rl.tasks.base import Script
 from repl_rl.training.evaluate import held_out_attempts
-from repl_rl.training.solved_prefixes import SolvedPrefixes, open_prefixes, run_as_one
+from repl_rl.training.solved_prefixes import (
+    SolvedPrefixes,
+    check_prefixes,
+    open_prefixes,
+    run_as_one,
+)
+from repl_rl.training.steps import ProblemSequence
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec
@@ -386,12 +393,45 @@ def test_settings_under_which_no_group_could_begin_behind_a_line_are_refused(
     assert make_plan(config)
 
 
-def test_a_task_without_scripts_whose_problems_do_not_come_back_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
+class Bare:
+    """Nine problems without scripts, or none that comes back."""
+
+    name = "bare"
+    prompt = "{{problem}}"
+
+    def __init__(self, *, ends: bool = True) -> None:
+        self.ends = ends
+
+    def problems(self, split: Split, *, seed: int) -> Iterator[Problem]:
+        yield from map(problem, range(9) if self.ends else itertools.count())
+
+    def grade(self, problem: Problem, submission: str) -> Verdict:
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("task", "overrides", "num_drawn"),
+    [
+        (Bare(), ["grpo.steps=3"], 9),
+        (Bare(), ["grpo.steps=4"], None),
+        (Bare(), ["grpo.steps=6", "grpo.passes=2"], 9),
+        (Bare(), ["grpo.steps=8", "grpo.passes=2"], None),
+        (Bare(), ["grpo.steps=2", "grpo.updates_per_rollout=2"], 6),
+        (Bare(ends=False), ["grpo.steps=50"], 150),
+        (Bare(ends=False), ["grpo.steps=50", "grpo.prefix_share=0"], None),
+        (Bare(), ["grpo.steps=0"], None),
+        (Sums(), ["grpo.steps=3"], None),
+    ],
+)
+def test_problems_without_scripts_that_do_not_come_back_are_refused(
+    task: Bare | Sums, overrides: Sequence[str], num_drawn: int | None
 ) -> None:
-    monkeypatch.chdir(Path(__file__).parents[2] / "examples")
-    overrides = ["grpo.prefix_share=0.5", "task.name=multiplication:Multiplication"]
-    config = resolve(flags={"model": "m"}, overrides=overrides)
-    expected = r"needs a task of rows or with demonstrate\(\), which 'multipl"
+    given = ["grpo.prefix_share=0.5", "grpo.problems_per_step=3", *overrides]
+    plan = make_plan(resolve(flags={"model": "m"}, overrides=given), to_train=True)
+    plan, count = replace(plan, task=task), ProblemSequence(task, seed=0).count
+    if num_drawn is None:
+        check_prefixes(plan, count=count)
+        return
+    expected = rf"demonstrate\(\), which 'bare' is not, .* draws {num_drawn} of them, each once"
     with pytest.raises(ConfigError, match=expected):
-        make_plan(config, to_train=True)
+        check_prefixes(plan, count=count)
