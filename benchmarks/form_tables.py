@@ -18,6 +18,7 @@ from repl_rl.records import OutcomeKind, Scored
 from repl_rl.runs.summary import is_solved
 
 Key = TypeVar("Key")
+DRAWN = ("line", "block", "script", "written")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +206,10 @@ def picture(rows: Sequence[Row], path: Path) -> None:
         panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
         for axes, (task, found) in zip(panels, tasks, strict=True):
             axes.set(title=task, xlabel="sampled tokens, thousands")
-            for pen, (form, runs) in zip(PENS, by(best(found), lambda row: row.form), strict=False):
+            forms = dict(by(best(found), lambda row: row.form))
+            for pen, form in zip(PENS, DRAWN, strict=False):  # panels share a legend
+                if (runs := forms.get(form)) is None:
+                    continue
                 places = [common(found) * part / 12 for part in range(13)]
                 means = [[rate_at(row.points, at) for row in runs] for at in places]
                 x = [at / 1000 for at in places]

@@ -412,3 +412,18 @@ def test_the_notes_say_what_the_kept_rows_say(forms: ModuleType, task: str) -> N
         before = tables.spread([one.before["solved"] for one in found])
         after = tables.spread([tables.rate_at(one.points, tokens) for one in found])
         assert f"| {form} | {found[0].rate:g} | {before} | {after} |" in notes
+
+
+def test_a_form_is_drawn_alike_whichever_row_comes_first(forms: ModuleType, tmp_path: Path) -> None:
+    """Panels share a legend, and rows of a file lie as they were measured."""
+    arms, tables = importlib.import_module("arms"), importlib.import_module("form_tables")
+    rows = [
+        row(arms, form, 0, 1e-3, *ends)
+        for form, ends in (("line", (0.4, 0.6)), ("script", (0.3, 0.9)), ("block", (0.2, 0.5)))
+    ]
+    drawn = []
+    for number, given in enumerate((rows, rows[::-1])):
+        path = tmp_path / f"{number}.svg"
+        tables.picture(given, path)
+        drawn.append(path.read_bytes())
+    assert drawn[0] == drawn[1]
