@@ -46,8 +46,10 @@ SMALL = Recipe(
     num_layers=2,
     num_heads=2,
 )
-MORE_WORDS = replace(SMALL, vocab_size=1024)
-"""For the packaged task."""
+MORE_WORDS = replace(SMALL, vocab_size=1024, num_demonstrations=4000, steps=1200)
+"""For the packaged task. With half of the demonstrations and steps a starter is a draw: it learns
+to copy numbers or not. On tier 1 three of lines solved 39, 49 and 6 %, two of scripts 30 and 7.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

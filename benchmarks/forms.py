@@ -8,11 +8,10 @@ The same problems, the same demonstrations and the same recipe of a starter, in 
     written   a text: nothing runs, and the answer is written
 
 Forms are samplers (`form_samplers.py`); `form_scripts.py` shows demonstrations in each of them.
-Each form and seed has a starter of its own, on tiers each form, which is measured, and learns by
-GRPO from the outcome alone until it has sampled as many tokens as the others. Its rate was tried on
-the seeds 0 to 2, so these are not among the seeds by default. A task without a choice is trained at
-each of its rates, as are the others at each of `--rates`; the table has the best one of each form
-by all seeds.
+Each form and seed has a starter of its own, which is measured, and learns by GRPO from the outcome
+alone until it has sampled as many tokens as the others. Its rate was tried on the seeds 0 to 2, so
+these are not among the seeds by default. A task without a choice is trained at each of its rates,
+as are the others at each of `--rates`; the table has the best one of each form by all seeds.
 
     doors     lines are mistyped, and one must see it (`doors.py`)
     euclid    `reasoning-gym:gcd`, where a line is made of the value before it (`form_tasks.py`)
@@ -96,14 +95,12 @@ class Trial:
     """Measurements of a run, after the one before its first step."""
     demonstrations: int = 0
     """Shown by a warm start."""
-    has_one_starter: bool = False
-    """True where all seeds of a form begin with the starter of seed 0."""
 
 
 CHOSEN: Mapping[str, Mapping[str, float]] = {
     "doors": {"line": 2e-3, "block": 2e-3, "script": 2e-3, "written": 1e-3},
     "euclid": {"line": 5e-4, "block": 5e-4, "script": 1e-3, "written": 1e-3},
-    "tier-1": {"line": 5e-4, "block": 5e-4, "script": 2.5e-4, "written": 2.5e-4},
+    "tier-1": {"line": 1e-3, "block": 1e-3, "script": 5e-4, "written": 2.5e-4},
     "tier-2": {"line": 5e-4, "block": 1e-3, "script": 5e-4, "written": 2.5e-4},
     "real-doors": dict.fromkeys(FORMS, 4e-5),
     "real-words": {"line": 4e-5, "block": 4e-5, "script": 2e-5},
@@ -137,7 +134,6 @@ TRIALS = {
             tokens=tokens,
             recipe=MORE_WORDS,
             settings={"task.tiers": tiers},
-            has_one_starter=True,  # of two that were made of tier 1 one solved 35 %, and one 3 %
         )
         for tier, tiers, tokens in ((1, [], 30_000), (2, [2], 40_000))  # 1 is the task's own choice
     },
@@ -311,7 +307,6 @@ def num_steps(case: Case, tokens: float) -> int:
 
 def begun(case: Case) -> Path:
     """The model that a case begins with, made unless it is there."""
-    case = replace(case, seed=0) if case.trial.has_one_starter else case
     path = case.folder / "starter"
     if case.trial.recipe is None:
         case.folder.mkdir(parents=True, exist_ok=True)
