@@ -19,6 +19,7 @@ from repl_rl.runs.summary import is_solved
 
 Key = TypeVar("Key")
 DRAWN = ("line", "block", "script", "written")
+"""Forms in the order of their pens."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -177,7 +177,7 @@ class SolvedPrefixes:
         return solved
 
 
-def check_prefixes(plan: Plan, *, count: Callable[[int], int]) -> None:
+def check_solvable(plan: Plan, *, count: Callable[[int], int]) -> None:
     """ConfigError where a run would never know a script that solves a problem which it draws.
 
     `count` says how many problems there are before they start over, up to a number.

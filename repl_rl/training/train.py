@@ -51,7 +51,7 @@ from repl_rl.tasks.base import Task, demonstrable
 from repl_rl.training import evaluate, starter, steps
 from repl_rl.training.publish import MERGED, push, write_card
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
-from repl_rl.training.solved_prefixes import check_prefixes, open_prefixes
+from repl_rl.training.solved_prefixes import check_solvable, open_prefixes
 from repl_rl.transcript.format import setup_sources
 from repl_rl.update.grpo import check_shards_of, last_step_kept
 from repl_rl.update.ranks import (
@@ -174,7 +174,7 @@ def train(
     device = pick_device(plan.sampling.device).type
     types = precision(plan, plan.engine, device=device)
     problems = steps.ProblemSequence(plan.task, seed=plan.seed)  # raises where there are none
-    check_prefixes(plan, count=problems.count)
+    check_solvable(plan, count=problems.count)
     attempts = evaluate.held_out_attempts(plan.task, count=plan.eval.problems, seed=plan.seed)
     run = begun(path) if resume else None
     if run is None:

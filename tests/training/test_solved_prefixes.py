@@ -33,7 +33,7 @@ from repl_rl.tasks.base import Script
 from repl_rl.training.evaluate import held_out_attempts
 from repl_rl.training.solved_prefixes import (
     SolvedPrefixes,
-    check_prefixes,
+    check_solvable,
     open_prefixes,
     run_as_one,
 )
@@ -430,8 +430,8 @@ def test_problems_without_scripts_that_do_not_come_back_are_refused(
     plan = make_plan(resolve(flags={"model": "m"}, overrides=given), to_train=True)
     plan, count = replace(plan, task=task), ProblemSequence(task, seed=0).count
     if num_drawn is None:
-        check_prefixes(plan, count=count)
+        check_solvable(plan, count=count)
         return
     expected = rf"demonstrate\(\), which 'bare' is not, .* draws {num_drawn} of them, each once"
     with pytest.raises(ConfigError, match=expected):
-        check_prefixes(plan, count=count)
+        check_solvable(plan, count=count)
