@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -350,6 +351,29 @@ def test_a_clock_that_jumps_ends_no_line_and_no_kernel(
         return [one.status for one in ran]
 
     assert loop_runner.run(use()) == [ExecStatus.OK] * 4
+
+
+def test_a_loop_that_is_held_up_while_it_connects_loses_no_kernel(
+    loop_runner: asyncio.Runner, pool: KernelPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine whose cores are shared by many kernels: a turn may take seconds."""
+
+    async def use() -> ExecStatus:
+        loop = asyncio.get_running_loop()
+        connect, clock = loop.create_unix_connection, loop.time
+
+        async def held_up(*given: Any) -> Any:
+            monkeypatch.setattr(loop, "time", lambda: clock() + 3600)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            monkeypatch.undo()
+            return await connect(*given)
+
+        monkeypatch.setattr(loop, "create_unix_connection", held_up)
+        kernel = await pool.acquire(seed=1)
+        return (await kernel.run("1\n")).status
+
+    assert loop_runner.run(use()) is ExecStatus.OK
 
 
 def test_sympy_prints_as_text(loop_runner: asyncio.Runner, sympy_pool: KernelPool) -> None:
