@@ -49,8 +49,8 @@ SMALL = Recipe(
 MORE_WORDS = replace(
     SMALL, vocab_size=1024, num_layers=3, num_heads=4, num_demonstrations=4000, steps=1000
 )
-"""For the packaged task, where numbers of a problem have to be copied. With two layers a starter
-is a draw: it learns to copy, or learns its demonstrations by heart (docs/lab-notes.md).
+"""For the packaged task, where numbers of a problem have to be copied. With two layers more
+starters learn their demonstrations by heart instead (docs/lab-notes.md).
 """
 
 
