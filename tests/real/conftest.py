@@ -54,5 +54,5 @@ def repl_rl(cache: Path, warm_python: WarmPython, tmp_path: Path) -> Command:
     environment = {**warm_python.environment}
     del environment["OMP_NUM_THREADS"]
     return WatchedCommand(
-        python=warm_python, environment=environment, folder=tmp_path, cache=cache, timeout_s=300
+        python=warm_python, environment=environment, folder=tmp_path, cache=cache, timeout_s=600
     )
