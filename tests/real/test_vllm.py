@@ -43,10 +43,11 @@ def by_length(trajectory, verdict, config):
 """No two siblings earn the same, so each step moves the weights: the model solves nothing."""
 
 
-@pytest.fixture
-def server(folder: Path, tmp_path: Path) -> Iterator[str]:
-    """A server of the model."""
-    with serving(documented_server(folder, tmp_path / "log")) as (url,):
+@pytest.fixture(scope="module")
+def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of the model, which several runs give their weights to, one after another."""
+    log = tmp_path_factory.mktemp("served") / "log"
+    with serving(documented_server(folder, log)) as (url,):
         yield url
 
 
@@ -60,10 +61,8 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, ...]:
     return ("--engine", "vllm-server", *set_words(servers, "sampling.weights_dir=weights"))
 
 
-# A tiny model takes the other two pairs: `tests/e2e/test_vllm.py`.
-@pytest.mark.parametrize(
-    ("engine", "rank"), [("vllm", 8), ("vllm-server", 0)], ids=str, indirect=["engine"]
-)
+@pytest.mark.parametrize("engine", ["vllm", "vllm-server"], indirect=True)
+@pytest.mark.parametrize("rank", [8, 0], ids=["lora", "whole"])
 def test_a_run_samples_from_each_update_and_is_clean_when_audited(
     repl_rl: Command, gguf: Path, folder: Path, engine: tuple[str, ...], rank: int, tmp_path: Path
 ) -> None:
@@ -75,6 +74,8 @@ def test_a_run_samples_from_each_update_and_is_clean_when_audited(
     assert ended.code == 0, ended.stdout + ended.stderr
     assert ended.left_behind == []
     assert list(tmp_path.glob("weights/*")) == []
+    by_itself = "the servers get the adapter alone, 9." in ended.stdout
+    assert by_itself == (rank > 0 and "vllm-server" in engine)
 
     run = tmp_path / "run"
     rows = [row for row in read_metrics(run / "metrics.jsonl") if "rollout/sync_gap" in row]
