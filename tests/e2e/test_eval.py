@@ -71,10 +71,13 @@ def test_rates_are_not_lost_where_another_model_cannot_be_measured(
     cut = shutil.copytree(tiny_model, tmp_path / "cut") / "model.safetensors"
     cut.write_bytes(cut.read_bytes()[:-100])
     given = ("eval", str(tiny_model), "--against", str(tiny_model), "--against", "cut")
-    for options in ((), ("--json",)):
+    for options in (("--output", "kept", "--picture", "rates.svg"), ("--json",)):
         ended = repl_rl(*given, *options, *small())
         assert (ended.code, ended.left_behind) == (2, [])
         assert "cut" in ended.stderr.splitlines()[-1]
+        if "--json" not in options:
+            assert "\npicture: rates.svg\n\nkept: kept\n" in ended.stdout
+            assert (tmp_path / "rates.svg").exists()
     facts = json.loads(ended.stdout)
     assert facts["total"] == 2
     assert facts["against"][str(tiny_model)]["total"] == 2
