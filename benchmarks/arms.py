@@ -22,9 +22,10 @@ import matplotlib as mpl
 
 from repl_rl.base.disk import alone
 from repl_rl.config.sections import TaskConfig
+from repl_rl.errors import ConfigError
 from repl_rl.records import OutcomeKind, Scored, StopReason
 from repl_rl.rollout.sampler import ScriptSampler
-from repl_rl.runs.folder import rollouts_name
+from repl_rl.runs.folder import RunFolder, rollouts_name
 from repl_rl.runs.metrics import read_curve
 from repl_rl.runs.summary import is_solved
 from repl_rl.runs.trajectory_file import read_trajectories
@@ -149,11 +150,19 @@ def train_all(
 
 
 def train(path: Path, settings: Mapping[str, object], seed: int, *, beside: Path) -> None:
-    """One run to its end. Its CPU seconds, children's too, are kept beside it."""
+    """One run to its end. CPU seconds of each part of it, children's too, are kept beside it.
+
+    SystemExit where it fails, or another process writes to it.
+    """
+    ended = path / "ended"
+    if ended.exists():
+        return
     if (path / "checkpoints" / "final").exists():
-        if (path / "cpu_s").exists():
-            return
-        shutil.rmtree(path)  # it ended after its driver, so nobody knows what it took
+        try:
+            RunFolder(path, is_begun=True).close()
+        except ConfigError as error:
+            raise SystemExit(str(error)) from None
+        shutil.rmtree(path)  # nobody knows whether it was measured in the end, or what it took
     path.parent.mkdir(parents=True, exist_ok=True)
     words = ["--resume", str(path)]
     if not (path / "config.toml").exists():
@@ -164,15 +173,19 @@ def train(path: Path, settings: Mapping[str, object], seed: int, *, beside: Path
             if name not in ("task", "model"):
                 words += ["--set", f"{name}={json.dumps(value)}"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(
-        [*COMMAND, *words], capture_output=True, text=True, check=False, cwd=beside
-    )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    try:
+        done = subprocess.run(
+            [*COMMAND, *words], capture_output=True, text=True, check=False, cwd=beside
+        )
+    finally:  # of a part that is called off as well
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        if path.exists():
+            with (path / "cpu_s").open("a") as file:
+                file.write(f"{spent}\n")
     if done.returncode:
         raise SystemExit(f"{path}: exit code {done.returncode}\n{done.stderr[-2000:]}")
-    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    with (path / "cpu_s").open("a") as file:
-        file.write(f"{spent}\n")
+    ended.touch()
 
 
 def read_run(path: Path, arm: str, seed: int) -> Run:

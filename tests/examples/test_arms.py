@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -145,8 +147,35 @@ def test_a_run_that_ended_after_its_driver_is_made_again(
     final = tmp_path / "run" / "checkpoints" / "final"
     final.mkdir(parents=True)
     (tmp_path / "run" / "config.toml").touch()
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(SystemExit, match="another process writes"):
+        arms.train(tmp_path / "run", {"task": "t"}, 0, beside=tmp_path)
+    assert called == []
+    assert final.exists()
+    folder.close()
     arms.train(tmp_path / "run", {"task": "t"}, 0, beside=tmp_path)
     assert ["--resume" in words for words in called] == [False]
     final.mkdir(parents=True)
     arms.train(tmp_path / "run", {"task": "t"}, 0, beside=tmp_path)
     assert len(called) == 1
+
+
+def test_the_seconds_of_a_run_are_those_of_all_its_parts(
+    arms: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part that fails has taken its seconds, too."""
+    run = tmp_path / "run"
+    work = (
+        "import os, sys, time\n"
+        "os.makedirs('run', exist_ok=True)\n"
+        "while time.process_time() < 0.2: pass\n"
+    )
+    for code in (1, 0):
+        monkeypatch.setattr(arms, "COMMAND", [sys.executable, "-c", f"{work}sys.exit({code})"])
+        failing = pytest.raises(SystemExit) if code else contextlib.nullcontext()
+        with failing:
+            arms.train(run, {"task": "t"}, 0, beside=tmp_path)
+        assert (run / "ended").exists() == (code == 0)
+    spent = [float(row) for row in (run / "cpu_s").read_text().split()]
+    assert len(spent) == 2
+    assert min(spent) >= 0.2
