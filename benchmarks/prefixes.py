@@ -1,6 +1,7 @@
 """Does it pay to begin behind a solved prefix? `python benchmarks/prefixes.py --output DIR`.
 
-Arms that differ in `grpo.prefix_share` alone, from one small starter, with the same problems:
+Arms that differ in `grpo.prefix_share`, from one small starter, with the same problems. Behind a
+prefix there is less to write, so its arm takes more steps for as many tokens:
 
     0         every group begins at its prompt
     0.25 ...  that share of groups begins behind lines of a script that solved its problem
@@ -24,6 +25,7 @@ DIR/TASK/runs.jsonl, and a table to DIR/TASK/table.md.
 import argparse
 import json
 import math
+import shutil
 import statistics
 import subprocess
 import sys
@@ -154,7 +156,8 @@ def main() -> None:
             is_shown = arm.startswith(SHOWN)
             faster = {"warmstart.learning_rate": 1e-3} if trial.recipe else {}
             known = {**common, **faster}
-            model = warm(starter, folder / SHOWN, most, known) if is_shown else starter
+            taught = folder / f"{SHOWN}-{most}"
+            model = warm(starter, taught, most, known) if is_shown else starter
             settings = {
                 "grpo.prefix_share": share_of(arm),
                 "grpo.steps": count,
@@ -195,6 +198,7 @@ def warm(model: Path, path: Path, count: int, common: Mapping[str, object]) -> P
     with alone(path):
         if (path / "checkpoints" / "final").exists():
             return path / "checkpoints" / "final"
+        shutil.rmtree(path, ignore_errors=True)  # one that was ended cannot go on
         task = str(common["task"])
         words = ["warmstart", "--task", task, "--model", str(model), "--output", str(path)]
         for text in (
