@@ -9,9 +9,10 @@ The same problems, the same demonstrations and the same recipe of a starter, in 
 
 Forms are samplers (`form_samplers.py`); `form_scripts.py` shows demonstrations in each of them.
 Each form and seed has a starter of its own, which is measured, and learns by GRPO from the outcome
-alone until it has sampled as many tokens as the others. Its rate was tried on the seeds 0 to 2, so
-these are not among the seeds by default. A task without a choice is trained at each of its rates,
-as are the others at each of `--rates`; the table has the best one of each form by all seeds.
+alone until it has sampled as many tokens as the others. All seeds of a form have as many steps as
+the first one that was measured needs. Its rate was tried on the seeds 0 to 2, so these are not
+among the seeds by default. A task without a choice is trained at each of its rates, as are the
+others at each of `--rates`; the table has the best one of each form by all seeds.
 
     doors     lines are mistyped, and one must see it (`doors.py`)
     euclid    `reasoning-gym:gcd`, where a line is made of the value before it (`form_tasks.py`)
@@ -21,8 +22,8 @@ as are the others at each of `--rates`; the table has the best one of each form 
 All forms of a task are made seed by seed, and tables are written after each seed. A call that is
 ended goes on when it is called again. Rows go one by one to DIR/forms.jsonl, or to `--rows`: a row
 that is there is not measured again, on no machine. Tables go to DIR/forms.md, and a picture to
-DIR/forms.svg. With `--quick` all of it is tiny, and says nothing. Calls for other forms, seeds or
-rates may run side by side, once `--before` has measured their starters.
+DIR/forms.svg. With `--quick` all of it is tiny, says nothing, and goes to DIR/quick. Calls for
+other forms, seeds or rates may run side by side, once `--before` has measured their starters.
 
 With `--model MODEL` there are two tasks more, which a call has to name: `real-doors`, whose
 demonstrations are right more often, and `real-words`, the kinds of `examples/word_problems.py`. A
@@ -209,6 +210,10 @@ def main() -> None:
     args = parser.parse_args()
     if args.model is None and not set(args.tasks) <= set(starters):
         parser.error("a task of a pretrained model takes --model")
+    if args.quick:
+        if args.rows is not None:
+            parser.error("rows of --quick are none to keep; leave out --rows")
+        args.output /= "quick"
     # What this process, graders and runs import by name.
     beside = [str(HERE), str(HERE.parent / "examples")]
     os.environ["PYTHONPATH"] = os.pathsep.join(beside)
@@ -232,7 +237,7 @@ def main() -> None:
             else:
                 chosen = CHOSEN.get(name, {})
                 rates = args.rates or ([chosen[form]] if form in chosen else trial.rates)
-                first = replace(case, seed=args.seeds[0])
+                first = replace(case, seed=first_seed(case, args.seeds[0]))
                 rows += map(said, learned(case, first, rates))
         write(rows, args.output)
 
@@ -259,6 +264,12 @@ def quick(trial: Trial) -> Trial:
         settings=settings,
         demonstrations=8,
     )
+
+
+def first_seed(case: Case, seed: int) -> int:
+    """The seed of the form that was measured first, `seed` if none was: calls share their rows."""
+    seen = [(row.task, row.form, row.rate, row.seed) for row in read_rows(case.rows)]
+    return next((one[3] for one in seen if one[:3] == (case.name, case.form, 0)), seed)
 
 
 def learned(case: Case, first: Case, rates: Sequence[float]) -> Iterator[Row]:
