@@ -1,10 +1,12 @@
 """Numbers, tables and the picture of `forms.py`: how forms of a rollout compare on each task.
 
-Knows rows. Does not know how they are made.
+`python benchmarks/form_tables.py docs/forms.jsonl` prints the tables of rows that are there. Knows
+rows. Does not know how they are made.
 """
 
 import itertools
 import statistics
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -48,11 +50,11 @@ def read_rows(path: Path) -> list[Row]:
 def habits(scored: Sequence[Scored]) -> dict[str, float]:
     """Habits of trajectories, with lines or blocks as units.
 
-    `mended`: of units that fail, those whose next one does not. `in spite`: of trajectories with a
-    unit that fails, those that are solved. `injected`: share of tokens that nobody sampled.
-    `constant`: what the best constant answer would solve. `rare`: of problems that are right by
-    neither of the two most frequent answers, those that are solved: none, where one of the two is
-    guessed.
+    `mended`: of units that fail, those whose next one does not, whatever it does. `in spite`: of
+    trajectories with a unit that fails, those that are solved. `injected`: share of tokens that
+    nobody sampled. `constant`: what the best constant answer would solve. `rare`: of problems that
+    are right by neither of the two most frequent answers, those that are solved: none, where one of
+    the two is guessed.
     """
     answers = [one.problem.meta.get("answer", one.problem.id) for one in scored]
     frequent = dict(Counter(answers).most_common(2))
@@ -112,7 +114,7 @@ def by(rows: Sequence[Row], key: Callable[[Row], Key]) -> Iterator[tuple[Key, li
 
 def best(rows: Sequence[Row]) -> list[Row]:
     """Return the rows of each form at the rate by which its seeds came farthest."""
-    kept, tokens = [], common(rows)
+    kept, tokens = [], rows[0].tokens
     for _, found in by(rows, lambda row: row.form):
         kept += [row for row in found if row.rate == best_rate(found, tokens)]
     return kept
@@ -135,8 +137,13 @@ def best_rate(rows: Sequence[Row], tokens: int) -> float:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """A row a form; of habits the mean over seeds, before and after the run."""
-    tokens, seconds = common(rows), min(row.cpu_s for row in rows)
+    """A row a form; of habits the mean over seeds, before and after the run.
+
+    Forms that run are held against each other at the CPU seconds of the shortest of their runs. A
+    text that took less stands where it ended.
+    """
+    running = [row for row in rows if row.form != "written"] or rows
+    tokens, seconds = common(rows), min(row.cpu_s for row in running)
     head = [one.format(tokens=tokens, seconds=seconds) for one in HEAD]
     body = [head, ["--"] * len(head)]
     for form, found in by(rows, lambda row: row.form):
@@ -156,14 +163,14 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def rates(rows: Sequence[Row]) -> str:
-    """Say where each rate came to with the first seed."""
-    parts, tokens = [], common(rows)
+    """Say where each rate came to with the first seed: also one at which it ended early."""
+    parts, tokens = [], rows[0].tokens
     for form, found in by(rows, lambda row: row.form):
         first = [row for row in found if row.seed == found[0].seed]
         parts.append(f"{form}: " + ", ".join(
             f"{row.rate:g} {100 * rate_at(row.points, tokens):.1f} %" for row in first
         ))  # fmt: skip
-    return f"The first seed at each rate. {'; '.join(parts)}."
+    return f"The first seed at each rate, at {tokens:,} tokens or its end. {'; '.join(parts)}."
 
 
 def spread(values: Sequence[float]) -> str:
@@ -222,3 +229,7 @@ def picture(rows: Sequence[Row], path: Path) -> None:
         panels[0].set_ylim(bottom=0)
         panels[-1].legend(fontsize=8)
         figure.savefig(path, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    print(tables([row for row in read_rows(Path(sys.argv[1])) if row.rate]))
