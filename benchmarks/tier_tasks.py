@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import zip_longest
 
 from repl_rl.records import Problem, Split
 from repl_rl.tasks.base import Choice
@@ -34,8 +35,9 @@ class TrainedRules(SympyProofs):
             SympyProofs(replace(self.choice, families=(name,))).problems(split, seed=seed)
             for name in self.choice.families_of(split)
         ]
-        for problems in zip(*(filter(is_trained, one) for one in families), strict=True):
-            yield from problems
+        # Frozen families have an end, and not the same one.
+        for problems in zip_longest(*(filter(is_trained, one) for one in families)):
+            yield from filter(None, problems)
 
 
 def is_trained(problem: Problem) -> bool:
