@@ -25,6 +25,7 @@ NAMES = {
     "MODEL": "model",
     "runs/RUN/checkpoints/checkpoint-50": "runs/RUN/checkpoints/checkpoint-1",
     "step-000012:5": "step-000001:1",
+    "grpo.steps=300": "grpo.steps=4",
 }
 """What a reader puts there, and what lies there in a small run."""
 
