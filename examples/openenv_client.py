@@ -33,9 +33,10 @@ class ReplSession:
     def get_reward(self) -> float | None:
         if not self._is_over:  # the model has stopped without an answer
             self._step(line="", end=True)
-        known = [one for one in self._rewards if one is not None]
-        # Where nobody could judge the answer, TRL is to leave the rollout out.
-        return sum(known) if len(known) == len(self._rewards) else None
+        if self._rewards[-1] is None:
+            return None  # nobody could judge the answer, so TRL is to leave the rollout out
+        # A reward function of the server's own gives None to all lines before the last.
+        return sum(one for one in self._rewards if one is not None)
 
     def _step(self, **action: object) -> str:
         result = self._client.step(action)
