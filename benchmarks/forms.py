@@ -101,7 +101,7 @@ class Trial:
 CHOSEN: Mapping[str, Mapping[str, float]] = {
     "doors": {"line": 2e-3, "block": 2e-3, "script": 2e-3, "written": 1e-3},
     "euclid": {"line": 5e-4, "block": 5e-4, "script": 1e-3, "written": 1e-3},
-    "tier-1": {"line": 1e-3, "block": 1e-3, "script": 5e-4, "written": 2.5e-4},
+    "tier-1": {"line": 1e-3, "block": 1e-3, "script": 5e-4, "written": 1e-3},
     "tier-2": {"line": 5e-4, "block": 1e-3, "script": 5e-4, "written": 2.5e-4},
     "real-doors": dict.fromkeys(FORMS, 4e-5),
     "real-words": {"line": 4e-5, "block": 4e-5, "script": 2e-5},
