@@ -7,6 +7,7 @@
 A block is one `Line`, so masks, rewards and the update need nothing else.
 """
 
+import asyncio
 from dataclasses import replace
 
 from form_scripts import BlockScripts, WholeScripts, WrittenScripts, room
@@ -22,11 +23,14 @@ from repl_rl import (
     Prompt,
     SampledLine,
     SamplingConfig,
+    StopReason,
     Trajectory,
     TrajectoryBuilder,
     TranscriptFormat,
     derive_seed,
 )
+from repl_rl.engines.base import answered_within
+from repl_rl.rollout.builder import RolloutCancelled
 from repl_rl.rollout.episode import Session
 from repl_rl.rollout.sampler import ScriptSampler
 from repl_sandbox import Kernel
@@ -60,20 +64,25 @@ class Block:
         built = TrajectoryBuilder(attempt, prompt, encoding, context_tokens=self._context_tokens)
         session = self.session(kernel, encoding.format, number=prompt.next_number)
         episode = Episode(built, session, limits=self._config, seed=attempt.seed)
-        while episode.stop is None:
-            await episode.take_line(await self._sampled(episode))
-        return episode.trajectory()
+        try:
+            while episode.stop is None:
+                await episode.take_line(await self._sampled(episode))
+            return episode.trajectory()
+        except asyncio.CancelledError:
+            episode.end(StopReason.CANCELLED)
+            raise RolloutCancelled(episode.trajectory()) from None
 
     async def _sampled(self, episode: Episode) -> SampledLine:
         """A block as one line; its end is LENGTH where a limit comes before its mark."""
         pieces, ids, end = list[SampledLine](), list[int](), LineEnd.LENGTH
         most = room(episode.built, self._config)
         while len(ids) < most:
-            piece = await self._engine.line(
-                [*episode.ids, *ids],
-                max_tokens=min(most - len(ids), self._config.max_line_tokens),
-                seed=derive_seed(episode.line_seed, len(pieces)),
-            )
+            async with answered_within(self._config.engine_timeout_s, "a line"):
+                piece = await self._engine.line(
+                    [*episode.ids, *ids],
+                    max_tokens=min(most - len(ids), self._config.max_line_tokens),
+                    seed=derive_seed(episode.line_seed, len(pieces)),
+                )
             pieces.append(piece)
             ids += piece.ids
             is_closed = self.is_closed(self._encoding.source_of(ids))

@@ -73,7 +73,7 @@ class WrittenSession(Session):
     """Runs nothing, and takes the last line of a text at its word."""
 
     async def run(self, text: str) -> LineOutcome:
-        self.submission = written_answer(text.rpartition("\n")[2])
+        self.submission = written_answer(text.rstrip("\n").rpartition("\n")[2])
         return LineOutcome(kind=OutcomeKind.SUBMITTED)
 
 
@@ -88,6 +88,12 @@ def _is_work(node: ast.AST) -> bool:
     """No kernel prints two numbers with a sign between them, but for a fraction."""
     match node:
         case ast.BinOp(left=left, op=op, right=right) if not isinstance(op, ast.Div):
-            return isinstance(left, ast.Constant) and isinstance(right, ast.Constant)
+            return _is_number(left) and _is_number(right)
         case _:
             return False
+
+
+def _is_number(node: ast.AST) -> bool:
+    while isinstance(node, ast.UnaryOp):
+        node = node.operand
+    return isinstance(node, ast.Constant)

@@ -20,9 +20,10 @@ import pytest
 
 from attempt_kit import an_attempt
 from repl_rl.config.sections import SamplingConfig
+from repl_rl.engines.base import SampledLine
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.records import OutcomeKind, Split, StopReason, Trajectory, Verdict, VerdictKind
-from repl_rl.rollout.builder import check_trajectory
+from repl_rl.rollout.builder import RolloutCancelled, check_trajectory
 from repl_rl.rollout.plan import script_sampler
 from repl_rl.rollout.sampler import LineSampler, ScriptSampler, fixed_script
 from repl_rl.transcript.encoding import Encoding
@@ -153,6 +154,29 @@ def test_a_block_without_its_blank_line_never_runs(
     assert (made.stop_reason, kinds(made)) == (stop, ["cut"])
 
 
+def test_a_block_that_is_called_off_hands_over_what_ran_before(forms: ModuleType) -> None:
+    class Stalling(ScriptedEngine):
+        async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
+            if CODEC.decode(ids).endswith("y = 2\n"):
+                stalled.set()
+                await asyncio.Event().wait()
+            return await super().line(ids, max_tokens=max_tokens, seed=seed)
+
+    async def call_off() -> Trajectory:
+        sampler = forms.Block(engine, CODEC, PYTHON, SamplingConfig(), context_tokens=4096)
+        task = asyncio.create_task(sampler.sample(an_attempt(), PROMPT, FakeKernel(ANSWERS)))
+        await stalled.wait()
+        task.cancel()
+        with pytest.raises(RolloutCancelled) as cancelled:
+            await task
+        return cancelled.value.trajectory
+
+    engine, stalled = Stalling(CODEC, script(" x\n", "\n", " y = 2\n")), asyncio.Event()
+    made = asyncio.run(call_off())
+    assert [line.source for line in made.lines] == [" x\n\n"]
+    assert made.stop_reason is StopReason.CANCELLED
+
+
 def test_a_script_is_one_block_and_sees_nothing(forms: ModuleType) -> None:
     made = rolled(forms.Script, " x\n", "\n", " y\n", "\n")
     assert pieces(made) == [(" x\n\n", True)]
@@ -167,6 +191,9 @@ def test_of_a_text_nothing_runs_and_the_answer_is_as_it_stands(forms: ModuleType
     assert kernel.sources == []
     assert (made.submission, made.stop_reason) == ("x", StopReason.SUBMITTED)
     assert pieces(made) == [(" x is 3\n\nsubmit_final_answer(x)\n", True)]
+    # A token may be two newlines.
+    made = rolled(forms.Written, " submit_final_answer(3)\n\n")
+    assert (made.submission, made.stop_reason) == ("3", StopReason.SUBMITTED)
 
 
 @pytest.mark.parametrize(
@@ -175,6 +202,8 @@ def test_of_a_text_nothing_runs_and_the_answer_is_as_it_stands(forms: ModuleType
         (" submit_final_answer(-6)", "-6"),
         ("submit_final_answer(1/2 + x)", "1/2 + x"),
         ("submit_final_answer(2*3)", None),
+        ("submit_final_answer(14 - +1)", None),
+        ("submit_final_answer(-3 - 2)", None),
         ("submit_final_answer([1, 7 % 4])", None),
         ("the answer is 6", None),
     ],
