@@ -40,6 +40,7 @@ from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import Execution, Kernel
+from shared_work import shared_folder
 from warm_python import WarmPython
 
 # A slow machine is no counterexample.
@@ -186,9 +187,9 @@ def play_lines(
 
 @pytest.fixture(scope="session", autouse=True)
 def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test leaves a mark of trust with who runs it, or finds one there."""
+    """No test leaves a mark of trust with who runs it, or finds one there. Runs are shared work."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.setenv("XDG_STATE_HOME", str(shared_folder(tmp_path_factory) / "state"))
         yield
 
 

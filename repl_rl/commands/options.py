@@ -27,7 +27,14 @@ from repl_rl.models import hub
 from repl_rl.records import Finding
 from repl_rl.rollout.plan import Plan, TaskPlan, make_plan
 from repl_rl.runs import resume
-from repl_rl.runs.folder import graded_otherwise, model_of, read_versions, run_around, run_of
+from repl_rl.runs.folder import (
+    graded_otherwise,
+    model_of,
+    read_versions,
+    refuse_foreign_run,
+    run_around,
+    run_of,
+)
 from repl_rl.tasks.base import StoredTask, check_task
 from repl_rl.tasks.data.names import is_file
 from repl_rl.training import publish
@@ -168,10 +175,11 @@ OF_RUN = with_options(TASK, ENGINE, FILES, OVERRIDES, SEED)
 """Options of a command whose argument names the model."""
 
 
-def resolve(options: dict[str, Any], *, saved: str = "") -> Config:
+def resolve(options: dict[str, Any], *, saved: str = "", of: Path | None = None) -> Config:
     """The config, after its task and its model were found: a wrong name is refused at once.
 
-    `saved` is the config of a run, as TOML, below all options.
+    `saved` is the config of a run, as TOML, below all options; `of` is that run, where it may come
+    from anybody.
     """
     keys = ("task", "model", "seed", "preset")
     given = {key: options[key] for key in keys if options.get(key) is not None}
@@ -179,9 +187,10 @@ def resolve(options: dict[str, Any], *, saved: str = "") -> Config:
         given["model"] = named_model(given["model"])
     sampling = ("engine", "temperature")
     given["sampling"] = {key: options[key] for key in sampling if options.get(key) is not None}
-    config = settings.resolve(
-        saved=saved, files=options["files"], overrides=options["overrides"], flags=given
-    )
+    layers = {"files": options["files"], "overrides": options["overrides"], "flags": given}
+    config = settings.resolve(saved=saved, **layers)
+    if of is not None:
+        refuse_foreign_run(of, saved, config, settings.user_settings(**layers))
     check_task(config.task.name)
     if config.model is not None:
         resolve_model(config.model)
@@ -235,7 +244,7 @@ def plan_of_run(path: Path, options: dict[str, Any]) -> Plan:
         return plan_of({**options, "model": str(path)})
     own = run / "config.toml"
     saved = settings.read_config(own)
-    config = resolve({**options, "model": str(path)}, saved=saved)
+    config = resolve({**options, "model": str(path)}, saved=saved, of=run)
     plan = make_plan(config)
     num_changed = settings.num_changed(settings.resolve(saved=saved), config)
     say(f"settings of {own}, {num_changed} changed")
@@ -258,7 +267,8 @@ def plan_beside(path: Path, model: Path | None, options: dict[str, Any]) -> Plan
     if run is None and model is None:
         raise ConfigError(f"{str(path)!r} lies in no run, so give --model PATH")
     saved = settings.read_config(run / "config.toml") if run is not None else ""
-    return announced(make_plan(resolve({**options, "model": str(model or run)}, saved=saved)))
+    config = resolve({**options, "model": str(model or run)}, saved=saved, of=run)
+    return announced(make_plan(config))
 
 
 def with_model(plan: Plan, path: Path) -> Plan:

@@ -20,7 +20,7 @@ import click
 from rich.table import Table
 
 from repl_rl.commands import options as shared
-from repl_rl.config.resolve import user_settings
+from repl_rl.config.resolve import refuse_foreign_code, user_settings
 from repl_rl.credit.advantages import advantage_rows, load_credit
 from repl_rl.credit.ledger import Ledger, ledgers, worths
 from repl_rl.errors import ConfigError
@@ -33,7 +33,7 @@ from repl_rl.runs.folder import RunPart, part_of
 from repl_rl.runs.trajectory_file import StoredTrajectory, places
 from repl_rl.tasks.base import make_prompt
 from repl_rl.viewer.replay.annotated import annotate
-from repl_rl.viewer.replay.scene import config_of, refuse_foreign_code
+from repl_rl.viewer.replay.scene import config_of
 from repl_rl.viewer.show.display import Screen, worth_table
 
 MISSED = 1
@@ -271,7 +271,7 @@ def _mass(group: Group) -> float:
 
 def _golden(path: Path, files: Sequence[Path], overrides: Sequence[str]) -> Group:
     suite = Suite.open(path, files=files, overrides=overrides)
-    refuse_foreign_code(suite.config, user_settings(files=files, overrides=overrides), path)
+    refuse_foreign_code(suite.config, user_settings(files=files, overrides=overrides), path.name)
     played = suite.played()
     scored = [suite.scored(one) for one in played]
     made = ledgers(scored, advantage_rows(scored, load_credit(suite.config.grpo)))

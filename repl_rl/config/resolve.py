@@ -5,13 +5,15 @@ A run saves its resolved config as TOML, and that file starts the same run again
 
 from __future__ import annotations
 
+import json
 import logging
 import re
+import shlex
 import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -19,9 +21,10 @@ import msgspec
 
 from repl_rl.config import Config
 from repl_rl.config.describe import example, unknown
-from repl_rl.config.sections import ADAPTER_PRESET, STARTER_PRESET
+from repl_rl.config.sections import ADAPTER_PRESET, GYM, HUB, STARTER_PRESET
 from repl_rl.config.values import hints_of, section_of
 from repl_rl.errors import ConfigError
+from repl_sandbox.types import Isolation
 
 _WIDTH = 80
 """Columns of a comment."""
@@ -177,6 +180,12 @@ def _pop(values: Any, name: str) -> Any:  # likewise, and takes it out
     return parent.pop(key, None) if isinstance(parent, dict) else None
 
 
+_IMPORTED = ("task.name", "transcript", "sampling.sampler", "reward.function", "grpo.credit")
+"""Settings that may name code to import."""
+_OUTSIDE = ("sandbox.isolation", "sandbox.warmup", "sampling.servers", "workers.launch")
+"""Settings that act outside of kernels' walls."""
+
+
 def user_settings(
     *,
     files: Sequence[Path] = (),
@@ -189,6 +198,42 @@ def user_settings(
     for layer in layers:
         _merge(user, _named(layer))
     return user
+
+
+def refuse_foreign_code(
+    config: Config, given_here: Mapping[str, Any], name: str, *, to_sample: bool = False
+) -> None:
+    """ConfigError for code that the config of this name runs and nobody here has named.
+
+    `given_here`: `user_settings` of a person. With `to_sample` also for an engine of its own, and
+    for what reaches beyond the walls of kernels: sources that their server runs, commands that
+    start workers, addresses that get weights.
+    """
+    usual = Config()
+    for key in (*_IMPORTED, *(("sampling.engine",) if to_sample else ())):
+        value = _value(config, key)
+        is_data = key == "task.name" and value.startswith((HUB, GYM))
+        if ":" in value and not is_data and _at(given_here, key) is None:
+            raise ConfigError(
+                f"{name} names code of its own, {key} = {value!r}; if you trust it: "
+                f"--set {key}={value}"
+            )
+    foreign = set(config.sandbox.preload) - {*usual.sandbox.preload}
+    if foreign and _at(given_here, "sandbox.preload") is None:
+        names = json.dumps(config.sandbox.preload)
+        raise ConfigError(
+            f"{name} has kernels load {', '.join(map(repr, sorted(foreign)))}; if you trust "
+            f"it: --set 'sandbox.preload={names}'"
+        )
+    for key in _OUTSIDE if to_sample else ():
+        value = _value(config, key)
+        if value not in (_value(usual, key), Isolation.STRICT) and _at(given_here, key) is None:
+            said = shlex.quote(f"{key}={toml_value(value)}")
+            raise ConfigError(f"{name} reaches beyond kernels; if you trust it: --set {said}")
+
+
+def _value(config: Config, key: str) -> Any:
+    return reduce(getattr, key.split("."), config)
 
 
 def _named(layer: Mapping[str, Any]) -> dict[str, Any]:

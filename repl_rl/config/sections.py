@@ -22,6 +22,8 @@ RunOn = Literal["allow", "forbid"]
 Checkpointing = bool | Literal["auto"]
 USUAL_MICRO_BATCH = 8
 GraderName = Literal["auto", "math", "exact", "integer", "tests"]
+HUB, GYM = "hf:", "reasoning-gym:"
+"""What the name of a task begins with that is data elsewhere, and no class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

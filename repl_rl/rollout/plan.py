@@ -19,7 +19,7 @@ from typing import Any, Generic, Protocol, Self, TypeGuard, TypeVar
 
 from repl_rl.base.plugins import check_repository, load_named, resolve_model
 from repl_rl.config import Config
-from repl_rl.config.resolve import read_config, resolve, toml_value
+from repl_rl.config.resolve import read_config, resolve, toml_value, user_settings
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.credit.advantages import load_credit
 from repl_rl.credit.base import Credit
@@ -29,7 +29,7 @@ from repl_rl.engines.choice import chosen
 from repl_rl.errors import ConfigError
 from repl_rl.records import Attempt, Origin, Problem, Split, Trajectory
 from repl_rl.rollout.sampler import LineSampler, ScriptSampler
-from repl_rl.runs.folder import make_origin, model_of, run_of
+from repl_rl.runs.folder import make_origin, model_of, refuse_foreign_run, run_of
 from repl_rl.runs.sink import check_trackers
 from repl_rl.tasks.base import (
     StoredTask,
@@ -367,11 +367,12 @@ def plan_of_model(name: str, given: Mapping[str, Any]) -> Plan:
     """
     path = Path(name).expanduser()
     run = run_of(path)
-    config = resolve(
-        saved="" if run is None else read_config(run / "config.toml"),
-        flags={"model": name if run is None else str(model_of(path))},
-        overrides=[f"{key}={toml_value(value)}" for key, value in given.items()],
-    )
+    saved = "" if run is None else read_config(run / "config.toml")
+    overrides = [f"{key}={toml_value(value)}" for key, value in given.items()]
+    model = name if run is None else str(model_of(path))
+    config = resolve(saved=saved, flags={"model": model}, overrides=overrides)
+    if run is not None:
+        refuse_foreign_run(run, saved, config, user_settings(overrides=overrides))
     assert config.model is not None
     resolve_model(config.model)
     return make_plan(config)

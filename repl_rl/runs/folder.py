@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import platformdirs
@@ -36,7 +37,7 @@ import platformdirs
 from repl_rl import __version__
 from repl_rl.base.disk import append_whole, explained, replace_file
 from repl_rl.config import Config
-from repl_rl.config.resolve import to_toml
+from repl_rl.config.resolve import refuse_foreign_code, to_toml
 from repl_rl.errors import ConfigError
 from repl_rl.records import GRADING, Origin, Scored
 from repl_rl.runs.trajectory_file import EXPECTED, FOLDER, append, read_trajectories, size
@@ -353,15 +354,31 @@ def trust(origin: Origin) -> None:
     """
     # With a read-only home a replay asks for `--set`, as for a file from elsewhere.
     with contextlib.suppress(OSError):
-        mark = _mark(origin)
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        mark.touch()
+        for mark in (_mark(origin.config, origin.setup), _mark(origin.config)):
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
 
 
 def is_trusted(origin: Origin) -> bool:
     """True where a run of this very config and setup was made by this user on this machine."""
+    return _is_marked(origin.config, origin.setup)
+
+
+def refuse_foreign_run(
+    run: Path, saved: str, config: Config, given_here: Mapping[str, Any]
+) -> None:
+    """ConfigError where `config`, made of what a run has `saved`, would run a stranger's code.
+
+    Code that a person names, in `given_here`, is theirs, and so is all of a config that was run
+    here, whatever its setup.
+    """
+    if not _is_marked(saved):
+        refuse_foreign_code(config, given_here, str(run / CONFIG), to_sample=True)
+
+
+def _is_marked(*content: object) -> bool:
     try:
-        return _mark(origin).exists()
+        return _mark(*content).exists()
     except OSError:
         return False
 
@@ -453,10 +470,9 @@ def _distributions() -> Mapping[str, list[str]]:
     return importlib.metadata.packages_distributions()
 
 
-def _mark(origin: Origin) -> Path:
-    content = json.dumps([origin.config, origin.setup]).encode()
-    folder = Path(platformdirs.user_state_dir("repl-rl"))
-    return folder / "trusted" / hashlib.sha256(content).hexdigest()
+def _mark(*content: object) -> Path:
+    digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    return Path(platformdirs.user_state_dir("repl-rl")) / "trusted" / digest
 
 
 def _is_folder(path: Path) -> bool:

@@ -15,6 +15,7 @@ import pytest
 
 from repl_rl.config.resolve import resolve, to_toml
 from repl_rl.errors import ConfigError
+from repl_rl.runs.folder import make_origin, trust
 from scripted_kind import ScriptedKind
 from small_run import small, small_settings
 
@@ -105,6 +106,7 @@ def test_a_run_brings_its_task_and_its_settings(
     task = ["task.name=multiplication:Multiplication", *small_settings(sampling__max_lines=1)]
     settings = resolve(flags={"model": "."}, overrides=task)
     (run / "config.toml").write_text(to_toml(settings))
+    trust(make_origin(settings, setup=(), tokenizer=None, isolation=""))  # as if it was run here
     seen = written(" submit_final_answer(42)\n")
     engine = ("--engine", "scripted_kind:ScriptedKind", "--set", "sampling.max_line_tokens=60")
     code, out, err = call("ask", QUESTION, "--model", "run", *engine)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from repl_rl.commands import options as shared
-from repl_rl.config.resolve import num_changed, resolve, to_toml
+from repl_rl.config.resolve import num_changed, resolve, to_toml, user_settings
 from repl_rl.errors import ConfigError
-from repl_rl.rollout.plan import make_plan
-from repl_rl.runs.folder import model_of, newest_checkpoint, run_of
+from repl_rl.rollout.plan import make_plan, plan_of_model
+from repl_rl.runs.folder import (
+    RunFolder,
+    make_origin,
+    model_of,
+    newest_checkpoint,
+    refuse_foreign_run,
+    run_of,
+)
 
 OWN = resolve(overrides=["model=m", "seed=5", "sampling.max_tokens=224", "eval.problems=3"])
 
@@ -103,3 +113,65 @@ def test_changes_are_counted_value_by_value_and_the_model_is_none() -> None:
         overrides=["model=n", "seed=5", "sampling.max_tokens=224", "reward.line.timeout=-0.2"]
     )
     assert num_changed(OWN, other) == 2
+
+
+FOREIGN = [
+    ("task.name", '"os:abort"', "names code of its own, task.name = 'os:abort'"),
+    ("reward.function", '"os:abort"', "names code of its own, reward.function = 'os:abort'"),
+    ("sampling.engine", '"os:abort"', "names code of its own, sampling.engine = 'os:abort'"),
+    ("sandbox.preload", '["antigravity"]', "has kernels load 'antigravity'"),
+    ("sandbox.warmup", '["import os"]', "reaches beyond kernels"),
+    ("sandbox.isolation", '"none"', "reaches beyond kernels"),
+    ("sampling.servers", '["http://a"]', "reaches beyond kernels"),
+    ("workers.launch", '["sh -c date"]', "reaches beyond kernels"),
+]
+
+
+@pytest.fixture
+def stranger(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """`stranger("a.b", "1")` gives the run a config of nobody here, and returns it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+    def write(key: str, value: str) -> str:
+        section, _, leaf = key.rpartition(".")
+        text = f"model = 'm'\nworkers.count = 1\n{section}.{leaf} = {value}\n"
+        (run / "config.toml").write_text(text)
+        return text
+
+    return write
+
+
+@pytest.mark.parametrize(("key", "value", "said"), FOREIGN)
+def test_a_run_of_a_stranger_has_no_code_run_unless_it_is_named(
+    run: Path, stranger: Callable[..., str], key: str, value: str, said: str
+) -> None:
+    stranger(key, value)
+    calls: list[Callable[[], object]] = [
+        lambda: shared.plan_of_run(run, OPTIONS),
+        lambda: shared.plan_beside(run / "trajectories", None, OPTIONS),
+        lambda: plan_of_model(str(run), {}),
+    ]
+    for call in calls:
+        with pytest.raises(ConfigError, match=f"{re.escape(said)}.*if you trust it: --set"):
+            call()
+
+
+@pytest.mark.parametrize(("key", "value", "said"), FOREIGN)
+def test_what_a_person_repeats_or_has_run_is_theirs(
+    run: Path, stranger: Callable[..., str], tmp_path: Path, key: str, value: str, said: str
+) -> None:
+    saved = stranger(key, value)
+    config = resolve(saved=saved)
+    refuse_foreign_run(run, saved, config, user_settings(overrides=[f"{key}={value}"]))
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        refuse_foreign_run(run, saved, config, {})
+    origin = make_origin(config, setup=("x = 1",), tokenizer=None, isolation="")
+    origin = replace(origin, config=saved)
+    RunFolder(tmp_path / "here").write_config(origin, policy="m", device="cpu")
+    refuse_foreign_run(run, saved, config, {})
+
+
+@pytest.mark.parametrize("name", ["reasoning-gym:gcd", "hf:owner/name", "rows.jsonl"])
+def test_data_of_a_stranger_is_no_code(run: Path, stranger: Callable[..., str], name: str) -> None:
+    saved = stranger("task.name", f'"{name}"')
+    refuse_foreign_run(run, saved, resolve(saved=saved), {})

@@ -46,6 +46,11 @@ transcript = "own:FORMAT"
 [reward]
 function = "own:reward"
 """
+OWN_NAMES = (
+    *("--task", "own:Task", "--set", "transcript=own:FORMAT"),
+    *("--set", "reward.function=own:reward"),
+)
+"""The names of that config, which a person repeats."""
 LOUD = "import sys; sys.exit('the wrong module was loaded')\n"
 GOLDEN = """\
 === all is worth the same
@@ -174,7 +179,26 @@ def run(project: Path, elsewhere: Path) -> Path:
     [
         ("eval", "runs/it"),
         ("audit", "runs/it/checkpoints/final"),
-        ("rollout", "--model", "runs/it"),
+        ("ask", "?", "--model", "runs/it"),
+    ],
+    ids=lambda arguments: " ".join(arguments),
+)
+def test_a_run_that_was_not_made_here_asks_before_it_loads_code(
+    run: Path, elsewhere: Path, arguments: tuple[str, ...]
+) -> None:
+    (elsewhere / "own.py").write_text(LOUD)
+    code, _, err = repl_rl(elsewhere, *arguments)
+    assert code == 2
+    said = "runs/it/config.toml names code of its own, task.name = 'own:Task'; if you trust it: "
+    assert err.endswith(f"repl-rl: {said}--set task.name=own:Task\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("eval", "runs/it", *OWN_NAMES),
+        ("audit", "runs/it/checkpoints/final", *OWN_NAMES),
+        ("rollout", "--model", "runs/it", *OWN_NAMES),
         ("train", "--dry-run", "--model", ".", "--config", "runs/it/config.toml"),
         ("train", "--dry-run", "--model", ".", "--config", "runs/it/other.toml"),
         ("tasks", "--config", "runs/it/checkpoints/final/other.toml"),

@@ -34,14 +34,13 @@ from typing import Any
 
 from repl_rl.base.disk import read_text
 from repl_rl.base.plugins import nearest
-from repl_rl.config.sections import DataConfig
+from repl_rl.config.sections import GYM, DataConfig
 from repl_rl.errors import ConfigError, GraderError, how_to_install
 from repl_rl.grading.grader import clean_environment
 from repl_rl.grading.parse import Malformed, parse
 from repl_rl.grading.worker import described, private_stdout
 from repl_rl.records import Problem, Split, Verdict, VerdictKind
 from repl_rl.tasks.data.golds import names_in
-from repl_rl.tasks.data.names import GYM
 from repl_rl.tasks.data.reading import Reading, share
 from repl_rl.tasks.data.texts import MAX_CHARS, statement_of
 

@@ -13,11 +13,11 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from repl_rl.base.plugins import find_beside
+from repl_rl.config.sections import GYM, HUB
 from repl_rl.errors import ConfigError
 
 SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".tsv")
 KINDS = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
-HUB, GYM = "hf:", "reasoning-gym:"
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+(@[\w./-]+)?")
 
 

@@ -14,13 +14,13 @@ from functools import cache, partial
 from typing import Any
 
 from repl_rl.base.disk import read_text
-from repl_rl.config.sections import DataConfig
+from repl_rl.config.sections import GYM, HUB, DataConfig
 from repl_rl.errors import ConfigError, how_to_install
 from repl_rl.records import Problem, Split
 from repl_rl.tasks.data.columns import DataRow, digest, read_rows
 from repl_rl.tasks.data.graders import ByName
 from repl_rl.tasks.data.gym import GymTask, open_family
-from repl_rl.tasks.data.names import GYM, HUB, find_file, split_hub_name
+from repl_rl.tasks.data.names import find_file, split_hub_name
 from repl_rl.tasks.data.reading import Reading, Source, read
 
 

@@ -16,11 +16,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from repl_rl.base.terminal import one_row
 from repl_rl.config import Config
-from repl_rl.config.resolve import resolve, to_toml, user_settings
+from repl_rl.config.resolve import refuse_foreign_code, resolve, to_toml, user_settings
 from repl_rl.config.sections import GradingConfig, SamplingConfig, SandboxConfig
 from repl_rl.errors import ConfigError
 from repl_rl.records import Origin, Problem, Trajectory
@@ -165,41 +165,9 @@ def config_of(
     base = to_toml(made_with if is_own else _bounded(made_with)) if saved else ""
     config = resolve(saved=base, files=files, overrides=overrides)
     if not is_own:
-        refuse_foreign_code(config, user_settings(files=files, overrides=overrides), stored.path)
+        given = user_settings(files=files, overrides=overrides)
+        refuse_foreign_code(config, given, stored.path.name)
     return config
-
-
-def refuse_foreign_code(config: Config, given_here: Mapping[str, Any], path: Path) -> None:
-    """ConfigError for code that a file asks to import and nobody here has named."""
-    for key, name in _names(config).items():
-        section, _, leaf = key.rpartition(".")
-        is_given = leaf in (given_here.get(section, {}) if section else given_here)
-        if ":" in name and name != _OUR_NAMES[key] and not is_given:
-            raise ConfigError(
-                f"{path.name} names code of its own, {key} = {name!r}; if you trust it: "
-                f"--set {key}={name}"
-            )
-    foreign = set(config.sandbox.preload) - {*Config().sandbox.preload}
-    if foreign and "preload" not in given_here.get("sandbox", {}):
-        names = json.dumps(config.sandbox.preload)
-        raise ConfigError(
-            f"{path.name} has kernels load {', '.join(map(repr, sorted(foreign)))}; if you trust "
-            f"it: --set 'sandbox.preload={names}'"
-        )
-
-
-def _names(config: Config) -> dict[str, str]:
-    """The names in a config that may import code, by key."""
-    return {
-        "task.name": config.task.name,
-        "transcript": config.transcript,
-        "sampling.sampler": config.sampling.sampler,
-        "reward.function": config.reward.function,
-        "grpo.credit": config.grpo.credit,
-    }
-
-
-_OUR_NAMES = _names(Config())
 
 
 def _beside(stored: StoredTrajectory) -> Path:
