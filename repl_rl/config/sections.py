@@ -23,7 +23,7 @@ Checkpointing = bool | Literal["auto"]
 USUAL_MICRO_BATCH = 8
 GraderName = Literal["auto", "math", "exact", "integer", "tests"]
 HUB, GYM = "hf:", "reasoning-gym:"
-"""What the name of a task begins with that is data elsewhere, and no class."""
+"""Beginnings of the name of a task that is data from elsewhere, and no class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
