@@ -268,8 +268,9 @@ def quick(trial: Trial) -> Trial:
 
 def first_seed(case: Case, seed: int) -> int:
     """The seed of the form that was measured first, `seed` if none was: calls share their rows."""
-    seen = [(row.task, row.form, row.rate, row.seed) for row in read_rows(case.rows)]
-    return next((one[3] for one in seen if one[:3] == (case.name, case.form, 0)), seed)
+    sought = case.name, case.form, 0.0
+    rows = read_rows(case.rows)
+    return next((row.seed for row in rows if (row.task, row.form, row.rate) == sought), seed)
 
 
 def learned(case: Case, first: Case, rates: Sequence[float]) -> Iterator[Row]:

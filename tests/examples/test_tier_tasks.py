@@ -47,9 +47,8 @@ def test_only_rules_that_make_training_problems_are_measured_and_families_take_t
     assert not {one.id for one in trained} & {one.id for one in measured}
 
 
-def test_frozen_families_are_measured_to_the_end_of_each() -> None:
-    task = importlib.import_module("tier_tasks").TrainedRules()
-    frozen = choose(task, TaskConfig(tiers=(TIER,), frozen=True))
+def test_frozen_families_are_measured_to_the_end_of_each(chosen: Any) -> None:
+    frozen = choose(chosen, TaskConfig(tiers=(TIER,), frozen=True))
     packaged = choose(load_task("sympy-proofs")[0], TaskConfig(tiers=(TIER,), frozen=True))
     usual = {one.id: one for one in packaged.problems(Split.HELD_OUT, seed=0)}
     found = {one.id for one in frozen.problems(Split.HELD_OUT, seed=0)}
