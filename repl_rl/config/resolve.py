@@ -210,26 +210,24 @@ def refuse_foreign_code(
     start workers, addresses that get weights.
     """
     usual = Config()
+    found: list[tuple[str, str]] = []
     for key in (*_IMPORTED, *(("sampling.engine",) if to_sample else ())):
         value = _value(config, key)
         is_data = key == "task.name" and value.startswith((HUB, GYM))
         if ":" in value and not is_data and _at(given_here, key) is None:
-            raise ConfigError(
-                f"{name} names code of its own, {key} = {value!r}; if you trust it: "
-                f"--set {key}={value}"
-            )
+            found.append(("names code of its own", f"{key}={value}"))
     foreign = set(config.sandbox.preload) - {*usual.sandbox.preload}
     if foreign and _at(given_here, "sandbox.preload") is None:
-        names = json.dumps(config.sandbox.preload)
-        raise ConfigError(
-            f"{name} has kernels load {', '.join(map(repr, sorted(foreign)))}; if you trust "
-            f"it: --set 'sandbox.preload={names}'"
-        )
+        told = f"has kernels load {', '.join(map(repr, sorted(foreign)))}"
+        found.append((told, f"sandbox.preload={json.dumps(config.sandbox.preload)}"))
     for key in _OUTSIDE if to_sample else ():
         value = _value(config, key)
         if value not in (_value(usual, key), Isolation.STRICT) and _at(given_here, key) is None:
-            said = shlex.quote(f"{key}={toml_value(value)}")
-            raise ConfigError(f"{name} reaches beyond kernels; if you trust it: --set {said}")
+            found.append(("reaches beyond kernels", f"{key}={toml_value(value)}"))
+    if found:
+        whys = ", ".join(dict.fromkeys(why for why, _ in found))
+        words = " ".join(f"--set {shlex.quote(word)}" for _, word in found)
+        raise ConfigError(f"{name} {whys}; if you trust it: {words}")
 
 
 def _value(config: Config, key: str) -> Any:

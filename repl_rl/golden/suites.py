@@ -185,8 +185,7 @@ def reward_beside(
     if not is_named and (spec is None or not loads_code):
         what = "code of its own" if spec else "code that does not lie next to it"
         raise ConfigError(
-            f"{path.name} names {what}, reward.function = {config.function!r}; if you trust it: "
-            f"--set reward.function={config.function}"
+            f"{path.name} names {what}; if you trust it: --set reward.function={config.function}"
         )
     if spec is not None:
         _load(name, spec, folder)

@@ -254,8 +254,7 @@ def test_a_golden_file_names_no_credit_of_its_own(
     code, _, err = call("reward", "explain", str(tmp_path / "a.repl"))
     assert (code, err) == (
         2,
-        "repl-rl: a.repl names code of its own, grpo.credit = 'os:abort'; if you trust it: --set "
-        "grpo.credit=os:abort\n",
+        "repl-rl: a.repl names code of its own; if you trust it: --set grpo.credit=os:abort\n",
     )
 
 

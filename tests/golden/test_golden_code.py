@@ -96,8 +96,8 @@ def test_to_look_at_a_file_loads_nothing_that_nobody_names(call: Call, pack: Pat
     code, _, err = call("reward", "explain", "pack/a.repl")
     assert (code, was_run(pack)) == (2, False)
     assert err == (
-        "repl-rl: a.repl names code of its own, reward.function = 'free_reward:free'; if you trust "
-        "it: --set reward.function=free_reward:free\n"
+        "repl-rl: a.repl names code of its own; if you trust it: "
+        "--set reward.function=free_reward:free\n"
     )
     named = "reward.function=free_reward:free"
     assert call("reward", "explain", "pack/a.repl", "--set", named)[0] == 0

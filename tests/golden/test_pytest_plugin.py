@@ -107,4 +107,4 @@ def test_code_that_does_not_lie_beside_a_file_is_not_collected(
     (tmp_path / "a.repl").write_text("set: reward.function=this:s\n" + ONE.format("one", -0.1))
     code, out = run_pytest()
     assert (code, "The Zen of Python" in out) == (2, False)
-    assert "reward.function = 'this:s'" in out
+    assert "--set reward.function=this:s" in out

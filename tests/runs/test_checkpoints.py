@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -116,9 +117,9 @@ def test_changes_are_counted_value_by_value_and_the_model_is_none() -> None:
 
 
 FOREIGN = [
-    ("task.name", '"os:abort"', "names code of its own, task.name = 'os:abort'"),
-    ("reward.function", '"os:abort"', "names code of its own, reward.function = 'os:abort'"),
-    ("sampling.engine", '"os:abort"', "names code of its own, sampling.engine = 'os:abort'"),
+    ("task.name", '"os:abort"', "names code of its own"),
+    ("reward.function", '"os:abort"', "names code of its own"),
+    ("sampling.engine", '"os:abort"', "names code of its own"),
     ("sandbox.preload", '["antigravity"]', "has kernels load 'antigravity'"),
     ("sandbox.warmup", '["import os"]', "reaches beyond kernels"),
     ("sandbox.isolation", '"none"', "reaches beyond kernels"),
@@ -154,6 +155,27 @@ def test_a_run_of_a_stranger_has_no_code_run_unless_it_is_named(
     for call in calls:
         with pytest.raises(ConfigError, match=f"{re.escape(said)}.*if you trust it: --set"):
             call()
+
+
+def test_all_that_a_run_of_a_stranger_has_run_is_asked_for_at_once(
+    run: Path, stranger: Callable[..., str]
+) -> None:
+    saved = stranger("task.name", "'os:abort'") + (
+        "sandbox.preload = ['antigravity']\nsandbox.isolation = 'none'\n"
+        "sampling.servers = ['http://a b']\n"
+    )
+    (run / "config.toml").write_text(saved)
+    with pytest.raises(ConfigError) as refused:
+        shared.plan_of_run(run, OPTIONS)
+    said, _, words = str(refused.value).partition("; if you trust it: ")
+    assert said == (
+        "runs/mine/config.toml names code of its own, has kernels load "
+        "'antigravity', reaches beyond kernels"
+    )
+    asked = shlex.split(words)
+    assert asked[::2] == ["--set"] * 4
+    given = user_settings(overrides=asked[1::2])
+    refuse_foreign_run(run, saved, resolve(saved=saved), given)
 
 
 @pytest.mark.parametrize(("key", "value", "said"), FOREIGN)

@@ -189,8 +189,8 @@ def test_a_run_that_was_not_made_here_asks_before_it_loads_code(
     (elsewhere / "own.py").write_text(LOUD)
     code, _, err = repl_rl(elsewhere, *arguments)
     assert code == 2
-    said = "runs/it/config.toml names code of its own, task.name = 'own:Task'; if you trust it: "
-    assert err.endswith(f"repl-rl: {said}--set task.name=own:Task\n")
+    said = "runs/it/config.toml names code of its own; if you trust it: "
+    assert err.endswith(f"repl-rl: {said}--set task.name=own:Task {' '.join(OWN_NAMES[2:])}\n")
 
 
 @pytest.mark.parametrize(
