@@ -205,9 +205,9 @@ def refuse_foreign_code(
 ) -> None:
     """ConfigError for code that the config of this name runs and nobody here has named.
 
-    `given_here`: `user_settings` of a person. With `to_sample` also for an engine of its own, and
-    for what reaches beyond the walls of kernels: sources that their server runs, commands that
-    start workers, addresses that get weights.
+    It gives all settings to repeat. `given_here`: `user_settings` of a person. With `to_sample`
+    also for an engine of its own, and for what reaches beyond the walls of kernels: sources that
+    their server runs, commands that start workers, addresses that get weights.
     """
     usual = Config()
     found: list[tuple[str, str]] = []

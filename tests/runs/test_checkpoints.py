@@ -153,7 +153,8 @@ def test_a_run_of_a_stranger_has_no_code_run_unless_it_is_named(
         lambda: plan_of_model(str(run), {}),
     ]
     for call in calls:
-        with pytest.raises(ConfigError, match=f"{re.escape(said)}.*if you trust it: --set"):
+        told = f"{re.escape(said)}; if you trust it: --set '?{re.escape(key)}="
+        with pytest.raises(ConfigError, match=told):
             call()
 
 
