@@ -153,9 +153,12 @@ def test_a_run_of_a_stranger_has_no_code_run_unless_it_is_named(
         lambda: plan_of_model(str(run), {}),
     ]
     for call in calls:
-        told = f"{re.escape(said)}; if you trust it: --set '?{re.escape(key)}="
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(
+            ConfigError, match=f"{re.escape(said)}; if you trust it: --set"
+        ) as refused:
             call()
+        _, word = shlex.split(str(refused.value).partition("; if you trust it: ")[2])
+        assert user_settings(overrides=[word]) == user_settings(overrides=[f"{key}={value}"])
 
 
 def test_all_that_a_run_of_a_stranger_has_run_is_asked_for_at_once(
