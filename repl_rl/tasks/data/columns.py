@@ -306,5 +306,10 @@ def has(values: Mapping[str, Any], column: str) -> bool:
 
 
 def is_empty(value: Any) -> bool:
-    """Say whether a cell holds nothing. Some data sets have a column that is always empty."""
+    """Say whether a cell holds nothing. Some data sets have a column that is always empty.
+
+    A structure of empty cells is one: `{"text": [], "label": []}` is how tables say "no choices".
+    """
+    if isinstance(value, dict):
+        return all(map(is_empty, value.values()))
     return value is None or value in ("", [])

@@ -169,7 +169,10 @@ def _item(row: DataRow, columns: Columns, data: DataConfig, *, by_index: bool) -
         )
         labels = {}
         for role in ("id", "family", "tier", "split", "symbols"):
-            labels[role] = _label(columns.value(row, role))
+            value = columns.value(row, role)
+            # Only rates are grouped by these two, and not by a list of sources or tags.
+            is_unread = role in ("family", "tier") and isinstance(_only(value), list | dict)
+            labels[role] = "" if is_unread else _label(value)
         declared(labels["symbols"])
     except ConfigError:
         raise
@@ -204,12 +207,16 @@ def _answer(
         return (cell if isinstance(cell, str) else json.dumps(cell, default=str)), str(error)
 
 
+def _only(value: object) -> object:
+    """Return what a list of one holds, and any other value as it is."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
 def _label(value: object) -> str:
     """A short word in one row, empty where there is none."""
+    value = _only(value)
     if value is None:
         return ""
-    if isinstance(value, list) and len(value) == 1:
-        (value,) = value
     if not isinstance(value, str | int | float):
         raise ValueError("a list or an object where a word is expected")
     return one_row(str(value)).strip()[:_MAX_LABEL]

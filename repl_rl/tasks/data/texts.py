@@ -118,6 +118,14 @@ def without_requests(text: str) -> str:
 
 def answer_of(value: Any, *, is_solution: bool = False) -> str:
     r"""The gold answer in a cell: after `####`, in the last `\boxed{}`, or all of it."""
+    answer = _single(value, is_solution=is_solution)
+    if answer.casefold() == "n/a":
+        raise ValueError("no answer")
+    return answer
+
+
+def _single(value: Any, *, is_solution: bool = False) -> str:
+    """The answer or the choice in a cell."""
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if isinstance(value, bool | int | float | Decimal):
@@ -133,8 +141,6 @@ def answer_of(value: Any, *, is_solution: bool = False) -> str:
         raise ValueError(r"a solution with neither #### nor \boxed{}")
     else:
         answer = text.strip()
-    if answer.casefold() == "n/a":
-        raise ValueError("no answer")
     return _sized(answer)
 
 
@@ -292,11 +298,11 @@ def choices_of(value: Any) -> Choices:
         raise ValueError("a list of texts is expected, or texts by their labels; or JSON of these")
     if not 2 <= len(value) <= _MOST or (labels and len(labels) != len(value)):
         raise ValueError(f"{len(value)} texts; expected 2 to {_MOST}, each with its label")
-    texts = tuple(" ".join(statement_of(answer_of(one)).split()) for one in value)
+    texts = tuple(" ".join(statement_of(_single(one)).split()) for one in value)
     lettered = [match for text in texts if (match := _LETTERED.fullmatch(text))]
     if [match[1] for match in lettered] == list(string.ascii_uppercase[: len(texts)]):
         texts = tuple(match[2] for match in lettered)
-    return Choices(texts, tuple(answer_of(one) for one in labels))
+    return Choices(texts, tuple(_single(one) for one in labels))
 
 
 def _sized(text: str) -> str:

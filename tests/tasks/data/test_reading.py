@@ -90,6 +90,12 @@ def test_subject_and_level_make_the_rows_of_a_table() -> None:
     assert (problem.meta["family"], problem.meta["tier"]) == ("Algebra", "Level 3")
 
 
+@pytest.mark.parametrize("cell", [["a", "b"], {"a": "b"}, [["a"]], []])
+def test_a_row_whose_subject_is_no_word_has_no_family(cell: object) -> None:
+    (problem,) = problems([{"problem": "1 + 1?", "answer": "2", "source": cell, "level": "3"}])
+    assert (problem.meta.get("family"), problem.meta["tier"]) == (None, "3")
+
+
 def test_a_row_may_have_a_grader_of_its_own() -> None:
     rows: list[Values] = [
         {"problem": "a", "answer": "7", "grader": "exact"},
@@ -169,8 +175,8 @@ def test_a_row_may_have_a_grader_of_its_own() -> None:
             "column, and data.grader=exact compares texts",
         ),
         (
-            [{"problem": "1?", "answer": "1", "level": {"a": "b"}}],
-            "a.jsonl:1: tier 'level': a list or an object where a word is expected",
+            [{"problem": "1?", "answer": "1", "id": {"a": "b"}}],
+            "a.jsonl:1: id 'id': a list or an object where a word is expected",
         ),
         (
             [{"problem": "1?", "solution": "First.\nThen."}],
@@ -332,6 +338,20 @@ def test_numbers_are_places_where_some_of_them_are_no_text() -> None:
     assert [one.meta["value"] for one in problems(rows)] == ["B", "D"]
     by_text = [rows[0], {"question": "c?", "choices": ["5", "7"], "answer": "7"}]
     assert reading(by_text).summary.endswith("(more than one of the 4 choices)")
+
+
+def test_a_choice_may_say_that_there_is_no_answer() -> None:
+    row = {"question": "Which?", "choices": ["oxygen", "helium", "N/A"], "answer": "C"}
+    (problem,) = problems([row])
+    assert problem.meta["value"] == "C"
+    assert reading([{**row, "answer": "N/A"}, row]).summary.endswith("'N/A' (no answer)")
+
+
+@pytest.mark.parametrize("none", [{}, {"text": [], "label": []}, {"text": None, "label": None}])
+def test_a_structure_without_cells_is_no_choices(none: Values) -> None:
+    row = {"question": "1 + 1?", "choices": none, "answer": "2"}
+    (problem,) = problems([row])
+    assert (problem.statement, problem.meta["value"]) == ("1 + 1?", "2")
 
 
 def rows_with_question(count: int) -> list[Values]:
