@@ -262,9 +262,15 @@ class Problem:
     """Accuracy of the best guess made without reading the problem. A wrong answer costs so much
     that guessing earns nothing: see `rewards.shaped`."""
 
+    @property
+    def label(self) -> str:
+        """What a message calls it: the row of a file that it was read from, or its id."""
+        return self.meta.get("row", f"problem {self.id}")
+
     def __post_init__(self) -> None:
         if isinstance(self.setup, str):
             raise TypeError(f"problem {self.id!r} has one text as its setup; expected a tuple")
+        object.__setattr__(self, "setup", tuple(self.setup))  # as it is read back from a file
         for one in (self.id, self.statement, *self.meta, *self.meta.values(), *self.setup):
             if not isinstance(one, str):
                 raise TypeError(f"problem {self.id!r} holds {one!r}; expected texts alone")

@@ -254,7 +254,7 @@ def name_held_out(
     """
     problems = held_out_problems(plan.task, measured)
     named = [
-        f"{one.lines[0].place}: {_name(problems[one.problem.statement])} is held out"
+        f"{one.lines[0].place}: {problems[one.problem.statement].label} is held out"
         for one in sources.written
         if one.problem.statement in problems
     ]
@@ -268,10 +268,6 @@ def name_held_out(
         )
     if named:
         progress.say(f"left out: {text}")
-
-
-def _name(problem: Problem) -> str:
-    return problem.meta.get("row", f"problem {problem.id}")
 
 
 def _rows(task: Task, split: Split) -> dict[str, Problem]:

@@ -109,6 +109,12 @@ def test_a_verdict_that_is_none_says_what_was_expected() -> None:
     assert "`grade` returned True; expected a Verdict" in str(verdict.grader_error)
 
 
+def test_a_problem_with_a_list_as_its_setup_is_the_one_that_a_file_holds() -> None:
+    setup: Any = ["n = 5", "m = 6"]
+    problem = Problem(id="one", statement="?", setup=setup)
+    assert problem == Problem(id="one", statement="?", setup=("n = 5", "m = 6"))
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
