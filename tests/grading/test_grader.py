@@ -214,6 +214,19 @@ def test_no_worker_outlives_its_grader() -> None:
         os.kill(pid, signal.SIG_DFL)
 
 
+def test_a_worker_that_is_slow_to_die_costs_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def grade() -> Verdict:
+        async with Grader(num_workers=2) as grader:
+            verdict = await grader.grade(REFEREE, PROBLEM, "2")
+            processes = [worker._process for worker in grader._workers]
+            monkeypatch.setattr("repl_rl.grading.grader.STOP_TIMEOUT_S", 0.0)
+        for process in filter(None, processes):  # else they are left to the garbage collector
+            await process.wait()
+        return verdict
+
+    assert asyncio.run(grade()).kind is VerdictKind.PROVED
+
+
 def test_a_cancelled_end_kills_every_worker() -> None:
     async def end() -> list[int]:
         grader = Grader(num_workers=3)
