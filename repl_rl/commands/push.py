@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from repl_rl.base.plugins import check_repository
+from repl_rl.base.plugins import check_repository, no_such
 from repl_rl.commands import options as shared
 from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import run_of
@@ -31,6 +31,8 @@ def push(run_or_checkpoint: Path, name: str | None, folder: Path | None) -> None
         check_repository(name, given="OWNER/NAME =")
     if folder is not None and folder.exists():
         raise ConfigError(f"{str(folder)!r} is there already; give another --folder")
+    if not run_or_checkpoint.exists():
+        raise no_such("run or checkpoint", run_or_checkpoint)
     run = run_of(run_or_checkpoint)
     if run is None:
         raise ConfigError(

@@ -214,6 +214,7 @@ def test_a_merged_model_goes_before_the_adapter_that_it_was_made_of(
     [
         ("model", "'model' is no run; expected the folder of a run, or one of its checkpoints"),
         ("run/checkpoints/empty", "'run/checkpoints/empty' holds no weights"),
+        ("run/checkpoints/mergd", "no such run or checkpoint: 'run/checkpoints/mergd'"),
     ],
 )
 def test_what_is_no_run_is_refused(
