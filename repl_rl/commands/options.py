@@ -308,7 +308,8 @@ def check_picture(path: Path) -> None:
 def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
     """The run to go on with, and its plan under `options`. `Path()` is the newest run of all.
 
-    Config files that are given only say where modules lie: the run has their settings.
+    Config files that are given only say where modules lie: the run has its settings, and a row
+    names each of theirs that is another.
     Raises ConfigError for a run that cannot go on, or whose settings would differ in its parts.
     """
     run = _newest_run(to_resume=True) if path == Path() else path
@@ -316,6 +317,8 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
     saved = settings.read_config(run / "config.toml")
     settings.refuse_removed(saved, options["overrides"])
     config = resolve({**options, "files": ()}, saved=saved)
+    for key, kept, named in settings.differences(config, resolve(options, saved=saved)):
+        say(f"{key} = {named} of --config has no effect: the run goes on with {kept}")
     plan = make_plan(config, to_train=True)
     for change in resume.changes(begun, config):
         say(change)

@@ -154,6 +154,8 @@ def explain(
     replayed in a kernel with the same seed. If their output is not reproducible, no worth is given.
     """
     is_golden = path.suffix == SUFFIX
+    if model is not None and branches is None:
+        raise ConfigError(f"--model {model} has no effect without --branches K")
     if branches is not None and is_golden:
         raise ConfigError(
             "--branches needs trajectories that a model sampled; expected a run or a .jsonl"

@@ -80,12 +80,12 @@ Grade = Callable[[Problem, str], Awaitable[Verdict]]
 @click.command()
 @click.argument("name", required=False)
 @shared.count(8, "How many sample problems to print.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the problems.")
+@click.option("--seed", type=int, help="Seed of the problems [0].")
 @shared.with_options(shared.FILES, shared.OVERRIDES)
 def tasks(
     name: str | None,
     count: int,
-    seed: int,
+    seed: int | None,
     files: tuple[Path, ...],
     overrides: tuple[str, ...],
 ) -> None:
@@ -99,14 +99,14 @@ def tasks(
         for point in entry_points(group="repl_rl.tasks"):
             click.echo(f"{point.name:24}{point.value}")
         return
-    flags = {} if name is None else {"task": name}
+    flags = {key: value for key, value in (("task", name), ("seed", seed)) if value is not None}
     config = resolve(files=files, overrides=overrides, flags=flags)
     plan = shared.announced(make_task_plan(config))
     with users_code():
-        for text in samples(plan.task, count=count, seed=seed):
+        for text in samples(plan.task, count=count, seed=plan.seed):
             click.echo(text)
         click.echo()
-        results = list(findings(plan.task, plan.task_spec, seed=seed))
+        results = list(findings(plan.task, plan.task_spec, seed=plan.seed))
     shared.report(results)
 
 

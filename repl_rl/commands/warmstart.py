@@ -8,7 +8,7 @@ Knows words for the terminal. Does not know how a model is warmed.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -100,13 +100,16 @@ def warmstart(
     )
 
 
-def _refuse_for_starter(options: Mapping[str, object]) -> None:
-    """ConfigError for an option beside `options`: the starter is made of settings alone."""
+def _refuse_for_starter(options: dict[str, Any]) -> None:
+    """ConfigError for an option or a setting of `--set` that the starter does not read."""
     context = click.get_current_context()
     for one in context.command.params:
         is_given = context.get_parameter_source(one.name or "") is ParameterSource.COMMANDLINE
-        if is_given and one.name not in options:
+        if is_given and one.name not in ("task", "files", "overrides"):
             raise ConfigError(f"{one.opts[0]} needs a model to fine-tune; give --model PATH")
+    for name in user_settings(overrides=options["overrides"]):
+        if name not in ("task", "data", "sandbox"):
+            raise ConfigError(f"settings of {name} need a model to fine-tune; give --model PATH")
 
 
 def _make_starter(options: dict[str, Any]) -> None:

@@ -362,6 +362,16 @@ def test_the_lines_of_a_sample_problem_stand_below_each_other(call: Call) -> Non
     )
 
 
+@pytest.mark.kernel
+def test_a_check_of_a_task_draws_with_the_seed_of_a_setting(call: Call) -> None:
+    named, default = (
+        call("tasks", "sympy-proofs", "-n", "1", *words)[1].split()[0]
+        for words in (["--seed", "7"], [])
+    )
+    assert call("tasks", "sympy-proofs", "-n", "1", "--set", "seed=7")[1].split()[0] == named
+    assert named != default
+
+
 def test_a_polite_kill_goes_the_way_of_an_interrupt(call: Call) -> None:
     """Whatever handles SIGINT at that moment gets it: an event loop has a handler of its own."""
     call("--version")

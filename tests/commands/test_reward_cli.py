@@ -192,6 +192,12 @@ def test_a_run_brings_its_own_credit(call: Call, run: str, tmp_path: Path) -> No
     assert "+0.500" in call("reward", "explain", run)[1]
 
 
+def test_a_model_without_branches_is_refused(call: Call, run: str) -> None:
+    code, out, err = call("reward", "explain", run, "--model", "tiny")
+    assert (code, out) == (2, "")
+    assert "--model tiny has no effect without --branches K" in err
+
+
 def test_nobody_goes_on_from_a_transcript_by_hand(call: Call, slip: Callable[[str], str]) -> None:
     code, out, err = call("reward", "explain", slip("-0.1"), "--branches", "4")
     assert (code, out) == (2, "")

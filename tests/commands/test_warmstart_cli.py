@@ -16,6 +16,11 @@ MODEL = ("--model", "tiny")
     [
         (("--whole",), "--whole needs a model to fine-tune; give --model PATH"),
         (("--from", "mine.repl"), "--from needs a model to fine-tune; give --model PATH"),
+        (("--seed", "3"), "--seed needs a model to fine-tune; give --model PATH"),
+        (
+            ("--set", "warmstart.demonstrations=100"),
+            "settings of warmstart need a model to fine-tune; give --model PATH",
+        ),
         ((*MODEL, "--from", "nothere"), "no such file or run folder: 'nothere'"),
         (
             (*MODEL, "--solved"),
