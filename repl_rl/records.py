@@ -264,7 +264,7 @@ class Problem:
 
     @property
     def label(self) -> str:
-        """What a message calls it: the row of a file that it was read from, or its id."""
+        """Name in messages: the row of a file that it was read from, or its id."""
         return self.meta.get("row", f"problem {self.id}")
 
     def __post_init__(self) -> None:

@@ -18,6 +18,7 @@ from repl_rl.records import (
     Line,
     LineOutcome,
     OutcomeKind,
+    Problem,
     Stem,
     StopReason,
     Thought,
@@ -25,6 +26,16 @@ from repl_rl.records import (
 )
 from repl_rl.transcript.encoding import Encoding, prompt_ids
 from repl_rl.transcript.format import Prompt, span_mask
+
+
+def check_prompt(problem: Problem, num_tokens: int, *, context_tokens: int) -> None:
+    """ConfigError where a prompt of so many tokens leaves no room for one more."""
+    if num_tokens >= context_tokens:
+        raise ConfigError(
+            f"the prompt of {problem.label} has {num_tokens} tokens, the model's context holds "
+            f"{context_tokens}; prompts are never cut: leave such problems out, or give a model "
+            f"with a longer context"
+        )
 
 
 class RolloutCancelled(asyncio.CancelledError):
@@ -69,11 +80,7 @@ class TrajectoryBuilder:
         """Prompt and completion so far: what the engine goes on after."""
         self.num_prompt = len(self.ids)
         """Tokens of the prompt, P."""
-        if self.num_prompt >= context_tokens:
-            raise ConfigError(
-                f"the prompt of problem {attempt.problem.id} has {self.num_prompt} tokens, the "
-                f"model's context holds {context_tokens}; prompts are never cut"
-            )
+        check_prompt(attempt.problem, self.num_prompt, context_tokens=context_tokens)
         self.lines: list[Line] = []
         self.submission: str | None = None
         self._thought: Thought | None = None

@@ -9,6 +9,7 @@ kernel, grader or engine.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -175,6 +176,14 @@ class Plan(TaskPlan):
             for split in Split
             for problem in itertools.islice(self.task.problems(split, seed=0), _NUM_SAMPLES)
         ]
+
+    @cached_property
+    def longest_problems(self) -> Sequence[Problem]:
+        """Problems with the longest statements, in bytes; none where a task draws without end."""
+        if not isinstance(self.task, StoredTask):
+            return []
+        read = itertools.chain.from_iterable(self.task.read().sides.values())
+        return heapq.nlargest(_NUM_SAMPLES, read, key=lambda one: len(one.statement.encode()))
 
     @property
     def samples_lines(self) -> bool:

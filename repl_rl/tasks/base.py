@@ -12,7 +12,7 @@ import platform
 import random
 import sys
 import threading
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Protocol, Self, runtime_checkable
 
@@ -201,6 +201,11 @@ def choose(task: Task, config: TaskConfig) -> Task:
 
 class Readable(Protocol):
     """Content that a task has read: see `repl_rl.tasks.data.reading`."""
+
+    @property
+    def sides(self) -> Mapping[Split, Sequence[Problem]]:
+        """All problems of each split; empty for a task that draws them without end."""
+        ...
 
     @property
     def summary(self) -> str: ...

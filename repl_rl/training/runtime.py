@@ -49,7 +49,8 @@ from repl_rl.models.policy import check_trainable
 from repl_rl.models.precision import Precision, keys_in, precision, warning
 from repl_rl.models.weights import AdaptedModel, is_sharded, leaving_weights
 from repl_rl.progress import SILENT, Progress
-from repl_rl.records import Attempt, Origin, Scored
+from repl_rl.records import Attempt, Origin, Problem, Scored
+from repl_rl.rollout.builder import check_prompt
 from repl_rl.rollout.env import Env
 from repl_rl.rollout.observations import Answers
 from repl_rl.rollout.plan import Plan, TrajectorySampler
@@ -532,18 +533,27 @@ def _lengths(plan: Plan, model: loading.ModelFiles) -> tuple[list[list[int]], in
     """Ids of some prompts of both splits, tokens of the engine's longest row, and the most that a
     sampler allows a trajectory.
 
-    Raises ConfigError where no turn ends, or if the model does not attend to as many.
+    Raises ConfigError where no turn ends, if the model does not attend to as many, or if a row of
+    a file has a prompt that is too long: a run that drew it would end there, each time it resumes.
     """
     fmt, codec = plan.format(model.chat_template), model.codec
     Encoding(fmt, codec)
-    prompts = [prompt_ids(make_prompt(plan.task, one, fmt), codec) for one in plan.sample_problems]
+
+    def ids_of(problem: Problem) -> list[int]:
+        return prompt_ids(make_prompt(plan.task, problem, fmt), codec)
+
+    most = 0
+    for problem in plan.longest_problems:
+        most = max(most, count := len(ids_of(problem)))
+        check_prompt(problem, count, context_tokens=model.context_tokens)
+    prompts = [ids_of(one) for one in plan.sample_problems]
     longest = max(map(len, prompts), default=0)
     row_tokens = longest + plan.sampling.max_tokens
     context_tokens = loading.usable_context(model, row_tokens=row_tokens)
     row_tokens = min(context_tokens, row_tokens)
     if not plan.engine.rows_grow:
-        # A prompt that was not read may be longer.
-        row_tokens = context_tokens = min(context_tokens, row_tokens + longest)
+        # Another prompt may be longer.
+        row_tokens = context_tokens = min(context_tokens, row_tokens + max(longest, most - longest))
     return prompts, row_tokens, context_tokens
 
 

@@ -63,6 +63,21 @@ def test_a_file_is_trained_on_measured_on_and_gone_on_with(
     assert "no such file 'ten.jsonl'" in gone.stderr
 
 
+def test_a_row_with_a_prompt_beyond_the_context_is_refused_before_anything_is_sampled(
+    repl_rl: Command, tiny_model: Path, tmp_path: Path
+) -> None:
+    rows = [{"problem": f"What is {i} + 1?", "answer": i + 1} for i in range(200)]
+    rows[150]["problem"] = "What is 2 + 2? " + "It is not 5. " * 2000
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "rows.jsonl").write_text(lines)
+    given = ("--task", "rows.jsonl", *small())
+    for command in (("eval", str(tiny_model)), ("train", "--model", str(tiny_model))):
+        refused = repl_rl(*command, *given, "--output", "run")
+        assert refused.code == 2, refused.stderr
+        assert "the prompt of rows.jsonl:151 has " in refused.stderr
+        assert not (tmp_path / "run").exists()
+
+
 def test_one_trajectory_of_a_file_passes_all_checks(repl_rl: Command, tiny_model: Path) -> None:
     given = ("--task", str(TEN), "--model", str(tiny_model), "--problem", "roots")
     ended = repl_rl("rollout", *given, *small())
