@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, nullcontext
+from itertools import compress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -148,8 +150,28 @@ _UNTRUE = (
 """Columns of TRL, which takes any completion without an end of sequence for cut. The rollouts'
 `stop/...` say why trajectories ended."""
 
-_UNTRUE_OF_SHARED = tuple(f"completions/{which}_length" for which in ("mean", "min", "max"))
-"""Columns on rows, of which one may be a part of a trajectory where they share lines."""
+_LENGTHS: Mapping[str, Callable[[Sequence[int]], float]] = {
+    "completions/mean_length": statistics.fmean,
+    "completions/min_length": min,
+    "completions/max_length": max,
+}
+"""Columns on rows. To TRL one that is left out of the loss has none, and where trajectories share
+lines a row may be a part of one."""
+
+
+def _mean(parts: Sequence[tuple[float, int]]) -> float:
+    """Mean over all tokens, of (mean, number of tokens) of their parts."""
+    return sum(mean * count for mean, count in parts) / sum(count for _, count in parts)
+
+
+_OVER_MICRO_BATCHES: Mapping[str, Callable[[Sequence[tuple[float, int]]], float]] = {
+    **dict.fromkeys(("kl", "entropy", "cispo_clip_ratio"), _mean),
+    **{f"clip_ratio/{which}_mean": _mean for which in ("low", "high", "region")},
+    "clip_ratio/low_min": lambda parts: min(least for least, _ in parts),
+    "clip_ratio/high_max": lambda parts: max(most for most, _ in parts),
+}
+"""Columns on the tokens in the loss of a micro-batch, 0 without any, by what makes one of several.
+TRL logs the mean of all micro-batches."""
 
 _DIVIDED_BY_TOKENS = ("dapo", "cispo")
 """Losses that TRL divides by the tokens of a step. A token of several rollouts stands for more than
@@ -212,6 +234,8 @@ class LineGRPOTrainer(GRPOTrainer):
         """True where a trajectory is out of the loss, its denominators included."""
         self._rows_per_kept = 1.0
         """Trajectories of the step, by those of them that are in the loss."""
+        self._num_in_loss: list[int] = []
+        """Tokens in the loss of each micro-batch since the last row of metrics, of all ranks."""
         self.sampled: torch.Tensor | None = None
         """(B, T): 0 at injected tokens of the rows that are scored next. None: all were sampled."""
         with refusals_explained(options):
@@ -327,8 +351,14 @@ class LineGRPOTrainer(GRPOTrainer):
         rows = self._advantage_rows()
         if self._weighs_lines:
             rows = self._weigh(rows, out)
-        sums = ledger.advantage_sums(self.scored, rows)
+        in_loss = [not is_left_out for is_left_out in self._is_left_out]
+        sums = ledger.advantage_sums(
+            list(compress(self.scored, in_loss)), list(compress(rows, in_loss))
+        )
         self._record(ledger.advantage_metrics(self._ranks.gather([sums])))
+        lengths = self._ranks.gather([sum(one.trajectory.loss_mask) for one in self.scored])
+        for name, of in _LENGTHS.items():
+            self._metrics["train"][name] = [of(lengths)]
         ids = out["completion_ids"]
         out["advantages"] = pad_right(rows, width=ids.shape[1]).to(ids.device)
         return out
@@ -384,14 +414,25 @@ class LineGRPOTrainer(GRPOTrainer):
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         self.sampled = inputs["tool_mask"]
         loss: torch.Tensor = super()._compute_loss(model, inputs)  # type: ignore  # TRL has no types
+        in_loss = (inputs["completion_mask"] * inputs["tool_mask"]).sum().float()
+        self._num_in_loss.append(int(self.accelerator.reduce(in_loss, reduction="sum").item()))
         return loss * self._rows_per_kept if self.loss_type in _MEANS_OF_ROWS else loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """TRL's, without columns that are not true here: see `_UNTRUE`."""
-        for name in (*_UNTRUE, *(_UNTRUE_OF_SHARED if self._credit.grows else ())):
-            self._metrics["train"].pop(name, None)
-        for nats in self._metrics["train"].get("kl", ()):
+        """TRL's, without columns that are not true here: see `_UNTRUE`, `_OVER_MICRO_BATCHES`."""
+        metrics, counts = self._metrics["train"], self._num_in_loss
+        for name in (*_UNTRUE, *(_LENGTHS if self._credit.grows else ())):
+            metrics.pop(name, None)
+        for name, of in _OVER_MICRO_BATCHES.items():
+            if name not in metrics:
+                continue
+            if values := [one for one in zip(metrics[name], counts, strict=True) if one[1]]:
+                metrics[name] = [of(values)]
+            else:
+                del metrics[name]
+        for nats in metrics.get("kl", ()):
             self._record({"mean_kl_penalty": self.beta * nats})
+        self._num_in_loss = []
         super().log(logs, start_time)
 
     @torch.no_grad()

@@ -192,11 +192,9 @@ def test_where_a_rollout_feeds_several_updates_losses_are_what_they_bound(
 # Groups that teach nothing
 
 
-@pytest.mark.parametrize("loss", ["dapo", "grpo", "dr_grpo", "luspo", "sapo"])
-def test_with_rerolls_a_dead_group_leaves_the_loss_and_its_denominator(
-    step: Step, two_groups: list[Scored], loss: str
-) -> None:
-    """Without them its tokens, or rows, still count, and a KL still pulls at them."""
+@pytest.fixture
+def with_dead(two_groups: list[Scored]) -> list[Scored]:
+    """Two groups, of which the second is dead."""
     reward = two_groups[0].reward
     dead = [
         dataclasses.replace(
@@ -207,13 +205,38 @@ def test_with_rerolls_a_dead_group_leaves_the_loss_and_its_denominator(
         )
         for item in two_groups[4:]
     ]
+    return [*two_groups[:4], *dead]
+
+
+@pytest.mark.parametrize("loss", ["dapo", "grpo", "dr_grpo", "luspo", "sapo"])
+def test_with_rerolls_a_dead_group_leaves_the_loss_and_its_denominator(
+    step: Step, with_dead: list[Scored], loss: str
+) -> None:
+    """Without them its tokens, or rows, still count, and a KL still pulls at them."""
     settings: dict[str, Any] = {"group_size": 4, "micro_batch_size": 8, "problems_per_step": 2}
     settings["loss_type"] = loss
-    alone = step(two_groups[:4], loss_type=loss).gradients
-    beside = step([*two_groups[:4], *dead], rerolls=1, **settings).gradients
+    alone = step(with_dead[:4], loss_type=loss).gradients
+    beside = step(with_dead, rerolls=1, **settings).gradients
     assert difference(alone, beside) < 1e-6
-    counted = step([*two_groups[:4], *dead], **settings).gradients
+    counted = step(with_dead, **settings).gradients
     assert difference({name: grad / 2 for name, grad in alone.items()}, counted) < 1e-6
+
+
+@pytest.mark.parametrize("rows", [1, 4, 8])
+def test_a_group_that_is_left_out_moves_no_column_on_tokens_in_the_loss(
+    step: Step, with_dead: list[Scored], rows: int
+) -> None:
+    """It may have micro-batches of its own, of which TRL logs an entropy of 0."""
+    settings: dict[str, Any] = {**FAST, "steps": 2, "kl_beta": 0.1, "group_size": 4}
+    alone = step(with_dead[:4], **settings).rows[-1]
+    settings |= {"problems_per_step": 2, "micro_batch_size": rows, "rerolls": 1}
+    beside = step(with_dead, **settings).rows[-1]
+    assert alone["kl"] > 0
+    for name in ("entropy", "kl", "mean_kl_penalty", "mean_adv_loss"):
+        assert beside[name] == pytest.approx(alone[name], rel=1e-2)
+    lengths = [sum(item.trajectory.loss_mask) for item in with_dead]
+    assert beside["completions/min_length"] == min(lengths)
+    assert beside["completions/mean_length"] == sum(lengths) / 8
 
 
 # Checkpoints
