@@ -204,6 +204,14 @@ def run_of(path: Path) -> Path | None:
     return run if (run / CONFIG).is_file() else None
 
 
+def updates_of(checkpoint: Path) -> int | None:
+    """Updates behind the weights of `best`; None where they do not say it."""
+    try:
+        return int((checkpoint / UPDATES).read_text())
+    except (OSError, ValueError):
+        return None
+
+
 def run_around(path: Path) -> Path | None:
     """The run that a file or folder is or lies in; None where it lies in none."""
     return next((one for one in (path, *path.absolute().parents) if (one / CONFIG).is_file()), None)

@@ -25,12 +25,13 @@ from repl_rl.runs.folder import (
     MEASURED,
     METRICS,
     PLAYED,
-    UPDATES,
     evaluation_name,
     numbered_checkpoints,
     read_record,
     read_versions,
+    rollouts_name,
     run_of,
+    updates_of,
 )
 from repl_rl.runs.metrics import measured_rate, read_rows, row_of
 
@@ -179,11 +180,34 @@ def cut(run: Begun) -> list[str]:
             remove(checkpoint)
     remove(run.run / CHECKPOINTS / FINAL)
     best = run.run / CHECKPOINTS / BEST
-    seen = best / UPDATES
-    if seen.is_file() and int(seen.read_text()) not in evaluated_steps(run.run):
+    seen = updates_of(best)
+    if seen is not None and seen not in evaluated_steps(run.run):
         messages.append(f"checkpoints: removed {BEST}, whose measurement is not on record")
         remove(best)
     return messages
+
+
+def are_later(run: Begun) -> bool:
+    """Say whether the weights that a run started from were written after its first rollouts."""
+    policy, first = Path(run.policy), run.run / "trajectories" / f"{rollouts_name(0)}.jsonl"
+    if not policy.is_absolute() or not first.exists():  # a name on the hub
+        return False
+    weights = policy.glob("*.safetensors") if policy.is_dir() else [policy]
+    return any(file.stat().st_mtime > first.stat().st_mtime for file in weights)
+
+
+def best_rate(run: Path) -> float:
+    """The rate of the weights in `checkpoints/best`, below any other where there are none.
+
+    A resume may have taken them away: earlier rates, whose weights nobody has, are no bar then.
+    """
+    best = run / CHECKPOINTS / BEST
+    if not best.is_dir():
+        return -1.0
+    step, rates = updates_of(best), evaluated_steps(run)
+    if step is not None and step in rates:
+        return rates[step]
+    return max((rate for at, rate in rates.items() if at > 0), default=-1.0)
 
 
 def _stale_files(folder: Path, step: int, measured: Iterable[int]) -> Iterator[Path]:

@@ -76,8 +76,8 @@ def held_out_attempts(task: Task, *, count: int, seed: int, samples: int = 1) ->
     problems = list(itertools.islice(source, count))
     if count and not problems:
         raise ConfigError(
-            f"task {task.name!r} has no problems in its split {Split.HELD_OUT!s}; "
-            f"eval.problems = 0 trains without a measurement"
+            f"task {task.name!r} has no problems in its split {Split.HELD_OUT!s}; give --task "
+            f"with others to measure, or --set eval.problems=0 to train without a measurement"
         )
     return [
         Attempt(
@@ -198,8 +198,10 @@ class HeldOut:
     rates: dict[int, float] = field(default_factory=dict)
     """Rates on record, by their steps."""
     keep_best: Callable[[int], None] | None = None
-    """Called with the step of each measurement that beats all earlier ones, the weights of the
-    start apart. By all ranks."""
+    """Called with the step of each measurement that beats `best_rate`, the weights of the start
+    apart. By all ranks."""
+    best_rate: float = -1.0
+    """Rate of the weights that were kept last; below any other where there are none."""
 
     def measure(self, step: int) -> Report | None:
         """The solve rate after so many updates, one trajectory for each problem.
@@ -234,11 +236,11 @@ class HeldOut:
             self.sink.folder.append_trajectories(name, scored)
             warn_of_ungraded(scored, self.progress)
             measured = self._report(scored)
-            earlier = [rate for at, rate in self.rates.items() if at > 0]
-            is_best = step > 0 and measured.rate > max(earlier, default=-1.0)
+            is_best = step > 0 and measured.rate > self.best_rate
         # Before the row: once that is there, the measurement is not made again.
         if self.keep_best is not None and self.runtime.ranks.any(is_best):
             self.keep_best(step)
+            self.best_rate = self.best_rate if measured is None else measured.rate
         if self.sink is not None and measured is not None:
             self._record(self.sink, step, measured, seconds=time.monotonic() - started)
         return measured

@@ -27,7 +27,14 @@ from repl_rl.config import Config
 from repl_rl.config.resolve import differences, read_config, resolve, toml_value
 from repl_rl.errors import ConfigError, HubError
 from repl_rl.models import hub
-from repl_rl.runs.folder import BEST, CURVES, newest_checkpoint, read_record, read_versions
+from repl_rl.runs.folder import (
+    BEST,
+    CURVES,
+    newest_checkpoint,
+    read_record,
+    read_versions,
+    updates_of,
+)
 from repl_rl.runs.metrics import Curve, EvaluationPoint, read_curve
 
 CARD, PICTURE = "README.md", CURVES[0]
@@ -240,6 +247,8 @@ def _step_of(checkpoint: Path, curve: Curve) -> int:
     """Updates behind a checkpoint's weights, which its name tells."""
     if numbered := re.fullmatch(r"checkpoint-(\d+)", checkpoint.name):
         return int(numbered[1])
+    if (kept := updates_of(checkpoint)) is not None:
+        return kept
     if checkpoint.name == BEST:  # the first that did best
         trained = [one for one in curve.evaluations if one.step]
         return max(trained, key=lambda one: one.rate).step if trained else 0

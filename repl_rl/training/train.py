@@ -46,7 +46,7 @@ from repl_rl.runs.folder import (
     graded_by,
     read_versions,
 )
-from repl_rl.runs.resume import Begun, begun, changes, cut, evaluated_steps
+from repl_rl.runs.resume import Begun, are_later, begun, best_rate, changes, cut, evaluated_steps
 from repl_rl.tasks.base import Task, demonstrable
 from repl_rl.training import evaluate, starter, steps
 from repl_rl.training.publish import MERGED, push, write_card
@@ -286,6 +286,7 @@ def _run(
             sink=sink,
             rates=ranks.from_first(evaluated_steps(path) if ranks.is_first else {}),
             keep_best=partial(_save, loaded, best) if plan.eval.every else None,
+            best_rate=best_rate(path) if ranks.is_first else -1.0,
         )
         # With what was left to this machine.
         grpo = replace(
@@ -342,6 +343,11 @@ def _say_resumed(run: Begun, origin: Origin, ranks: Ranks, progress: Progress) -
     for name, version in origin.versions.items():
         if was.get(name, version) != version:
             progress.warn(f"the run began with {name} {was[name]}, and is resumed with {version}")
+    if are_later(run):
+        progress.warn(
+            f"{run.policy} was written after the run began: these may be other weights than those "
+            f"that it started from, and an adapter or a KL needs those"
+        )
     progress.say(f"resumed after step {run.step}")
     # Each process has saved a random state.
     states = () if run.checkpoint is None else run.checkpoint.glob("rng_state*.pth")

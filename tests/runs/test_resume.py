@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,15 @@ from repl_rl.config.resolve import resolve, to_toml
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.plan import make_plan
 from repl_rl.runs.folder import RunFolder
-from repl_rl.runs.resume import begun, cut, evaluated_steps, has_ended, newest_run
+from repl_rl.runs.resume import (
+    are_later,
+    begun,
+    best_rate,
+    cut,
+    evaluated_steps,
+    has_ended,
+    newest_run,
+)
 from repl_rl.training.train import train
 
 
@@ -126,6 +135,37 @@ def test_best_weights_that_do_not_say_their_step_stay(run: Path) -> None:
     assert (run / "checkpoints" / "best").is_dir()
 
 
+def test_weights_that_are_later_than_the_run_are_told(run: Path, tmp_path: Path) -> None:
+    """Its first weights may have been trained on, merged or made again in the same place."""
+    weights = tmp_path / "base" / "model.safetensors"
+    weights.parent.mkdir()
+    weights.touch()
+    begins = (run / "trajectories" / "step-000000.jsonl").stat().st_mtime
+    found = replace(begun(run), policy=str(weights.parent))
+    for seconds in (-1, 1):
+        os.utime(weights, (begins, begins + seconds))
+        assert are_later(found) == (seconds > 0)
+    assert not are_later(begun(run))
+
+
+@pytest.mark.parametrize(
+    ("kept", "rate"), [("2\n", 0.5), ("4\n", 0.3), (None, -1.0), ("", 0.5), ("6\n", -1.0)]
+)
+def test_the_bar_for_the_best_weights_is_the_rate_of_those_that_are_kept(
+    run: Path, kept: str | None, rate: float
+) -> None:
+    """Without the weights of step 2 its rate would be a bar that no measurement may reach."""
+    folder = RunFolder(run, is_begun=True)
+    for step, solved in ((0, 0.9), (2, 0.5), (4, 0.3), (6, 0.9)):
+        folder.append_metrics(step, {"eval_solve_rate": solved})
+    if kept is not None:
+        best = run / "checkpoints" / "best"
+        best.mkdir()
+        (best / "UPDATES").write_text(kept)
+    cut(begun(run))
+    assert best_rate(run) == rate
+
+
 def test_a_run_has_ended_once_its_last_weights_are_kept_and_measured(run: Path) -> None:
     assert not has_ended(begun(run), steps=6, measures=True)
     assert not has_ended(begun(run), steps=4, measures=True)
@@ -231,6 +271,16 @@ def test_it_may_be_given_more_steps(run: Path, capsys: pytest.CaptureFixture[str
     _, plan = plan_to_resume(run, options(overrides=("grpo.steps=9", "report.sample_every=3")))
     assert (plan.config.grpo.steps, plan.config.report.sample_every) == (9, 3)
     assert "repl-rl: grpo.steps = 9, 6 before\n" in capsys.readouterr().err
+
+
+def test_a_setting_of_a_file_that_has_no_effect_is_told(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("[grpo]\nsteps = 9\n")
+    assert plan_to_resume(run, options(files=(file,)))[1].config.grpo.steps == 6
+    said = "repl-rl: grpo.steps = 9 of --config has no effect: the run goes on with 6\n"
+    assert capsys.readouterr().err == said
 
 
 def test_a_run_that_nobody_named_is_said(

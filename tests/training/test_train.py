@@ -117,6 +117,7 @@ def trained(
     *,
     keep_best: Callable[[int], None] | None = None,
     rates: dict[int, float] | None = None,
+    best_rate: float = -1.0,
     attempts: Sequence[Attempt] = (ATTEMPT,),
 ) -> tuple[Training, HeldOut, Rows, io.StringIO]:
     runtime: Any = SimpleNamespace(
@@ -135,7 +136,7 @@ def trained(
     screen = Screen(Console(file=out))
     held_out = HeldOut(
         attempts=attempts, runtime=runtime, progress=screen, sink=sink,
-        rates=rates or {}, keep_best=keep_best,
+        rates=rates or {}, keep_best=keep_best, best_rate=best_rate,
     )  # fmt: skip
     training = Training(
         settings=config, problems=problems, held_out=held_out, runtime=runtime, progress=screen,
@@ -237,8 +238,8 @@ def test_the_weights_that_did_best_are_kept_the_first_ones_apart(
         solved = num_solved[step]
         return [ends[VerdictKind.PROVED]] * solved + [ends[VerdictKind.WRONG]] * (10 - solved)
 
-    # The measurement after update 3 is on record from before a resume.
-    _, held_out, _, _ = trained(TWICE, run, keep_best=kept.append, rates={3: 0.1})
+    # Those of update 3 are kept from before a resume.
+    _, held_out, _, _ = trained(TWICE, run, keep_best=kept.append, best_rate=0.1)
     for step in num_solved:
         held_out.measure(step)
     assert kept == [6, 15]
