@@ -20,6 +20,7 @@ import json
 import os
 import platform
 import re
+import secrets
 import shlex
 import sys
 import tempfile
@@ -309,11 +310,14 @@ def version_of(package: str) -> str | None:
 
 
 def new_run_path(task: str, root: Path) -> Path:
-    """A folder under `root` named by task and time; made by `RunFolder`."""
+    """A folder under `root` named by task and time, and by chance: a loop may start several runs
+    within a second. `RunFolder` makes it.
+    """
     # Of data, the last part of a path or a name on the hub says enough.
     data = re.fullmatch(r"(?:.*/)?([^/]+)\.(?:jsonl?|parquet|[ct]sv)|hf:.*/([^/]+)", task)
     stem = re.sub(r"[^\w.-]+", "-", (data[1] or data[2]) if data else task)
-    return root / f"{stem}-{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}"
+    time = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return root / f"{stem}-{time}-{secrets.token_hex(2)}"
 
 
 def read_versions(run: Path) -> dict[str, str]:

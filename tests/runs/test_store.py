@@ -207,6 +207,10 @@ def test_a_run_of_data_is_named_by_the_last_part(tmp_path: Path, task: str, stem
     assert new_run_path(task, tmp_path).name.startswith(stem)
 
 
+def test_runs_that_start_within_a_second_have_folders_of_their_own(tmp_path: Path) -> None:
+    assert new_run_path("a.json", tmp_path) != new_run_path("a.json", tmp_path)
+
+
 def test_a_run_path_holds_no_separator_of_the_task(tmp_path: Path) -> None:
     path = new_run_path("my.tasks/x:Task", tmp_path)
     assert path.parent == tmp_path
