@@ -336,6 +336,11 @@ def _policy(
 
 def _say_resumed(run: Begun, origin: Origin, ranks: Ranks, progress: Progress) -> None:
     """Cut what lies beyond the checkpoint, and say from where the run goes on, and with what."""
+    if are_later(run):  # before the rollouts that it looks at may be cut
+        progress.warn(
+            f"{run.policy} was written after the run began: these may be other weights than those "
+            f"that it started from, and an adapter or a KL needs those"
+        )
     for text in cut(run):
         progress.say(text)
     was = read_versions(run.run)
@@ -343,11 +348,6 @@ def _say_resumed(run: Begun, origin: Origin, ranks: Ranks, progress: Progress) -
     for name, version in origin.versions.items():
         if was.get(name, version) != version:
             progress.warn(f"the run began with {name} {was[name]}, and is resumed with {version}")
-    if are_later(run):
-        progress.warn(
-            f"{run.policy} was written after the run began: these may be other weights than those "
-            f"that it started from, and an adapter or a KL needs those"
-        )
     progress.say(f"resumed after step {run.step}")
     # Each process has saved a random state.
     states = () if run.checkpoint is None else run.checkpoint.glob("rng_state*.pth")

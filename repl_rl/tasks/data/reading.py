@@ -31,6 +31,7 @@ from repl_rl.tasks.data.texts import (
     are_from_one,
     are_indices,
     choices_of,
+    only,
     statement_of,
     tests_of,
 )
@@ -171,7 +172,7 @@ def _item(row: DataRow, columns: Columns, data: DataConfig, *, by_index: bool) -
         for role in ("id", "family", "tier", "split", "symbols"):
             value = columns.value(row, role)
             # Only rates are grouped by these two, and not by a list of sources or tags.
-            is_unread = role in ("family", "tier") and isinstance(_only(value), list | dict)
+            is_unread = role in ("family", "tier") and isinstance(only(value), list | dict)
             labels[role] = "" if is_unread else _label(value)
         declared(labels["symbols"])
     except ConfigError:
@@ -207,14 +208,9 @@ def _answer(
         return (cell if isinstance(cell, str) else json.dumps(cell, default=str)), str(error)
 
 
-def _only(value: object) -> object:
-    """Return what a list of one holds, and any other value as it is."""
-    return value[0] if isinstance(value, list) and len(value) == 1 else value
-
-
 def _label(value: object) -> str:
     """A short word in one row, empty where there is none."""
-    value = _only(value)
+    value = only(value)
     if value is None:
         return ""
     if not isinstance(value, str | int | float):

@@ -124,10 +124,14 @@ def answer_of(value: Any, *, is_solution: bool = False) -> str:
     return answer
 
 
+def only(value: Any) -> Any:
+    """Return what a list of one holds, and any other value as it is."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
 def _single(value: Any, *, is_solution: bool = False) -> str:
     """The answer or the choice in a cell."""
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
+    value = only(value)
     if isinstance(value, bool | int | float | Decimal):
         value = str(value)
     if not isinstance(value, str):
