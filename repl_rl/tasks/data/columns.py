@@ -88,14 +88,15 @@ def _json(path: Path) -> Iterator[DataRow]:
 def _table(path: Path, *, delimiters: str) -> Iterator[DataRow]:
     """Rows below a row of names, as spreadsheets write them; quoted cells may have more lines.
 
-    The first of `delimiters` that stands in the first line parts the cells.
+    The first of `delimiters` that stands in the row of names parts the cells.
     """
     csv.field_size_limit(MAX_ROW_BYTES)
     names: list[str] = []
     line = 1
     with path.open(encoding="utf-8-sig", newline="") as file:
         try:
-            head = file.readline(MAX_ROW_BYTES)
+            while (head := file.readline(MAX_ROW_BYTES)).isspace():
+                pass  # `csv` leaves out blank lines as well
             file.seek(0)
             delimiter = next((one for one in delimiters if one in head), delimiters[0])
             reader = csv.reader(file, delimiter=delimiter, strict=True)

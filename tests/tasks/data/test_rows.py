@@ -135,11 +135,14 @@ def test_a_table_is_rows_below_their_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("between", [",", ";", "\t"])
-def test_the_first_line_says_what_stands_between_cells(tmp_path: Path, between: str) -> None:
+@pytest.mark.parametrize("above", ["", "\r\n\r\n"])
+def test_the_row_of_names_says_what_stands_between_cells(
+    tmp_path: Path, between: str, above: str
+) -> None:
     """Spreadsheets write semicolons where numbers have commas, and tables are pasted with tabs."""
-    content = "\ufeffproblem,answer\n2?,4\n".replace(",", between)
+    content = "\ufeff" + above + "problem,answer\n2?,4\n".replace(",", between)
     assert list(read_rows(write(tmp_path / "a.csv", content))) == [
-        DataRow("a.csv:2", {"problem": "2?", "answer": "4"})
+        DataRow(f"a.csv:{2 + above.count(chr(10))}", {"problem": "2?", "answer": "4"})
     ]
 
 
