@@ -25,10 +25,10 @@ that is there is not measured again, on no machine. Tables go to DIR/forms.md, a
 DIR/forms.svg. With `--quick` all of it is tiny, says nothing, and goes to DIR/quick. Calls for
 other forms, seeds or rates may run side by side, once `--before` has measured their starters.
 
-With `--model MODEL` there are two tasks more, which a call has to name: `real-doors`, whose
-demonstrations are right more often, and `real-words`, the kinds of `examples/word_problems.py`. A
-warm start of that model takes the place of a starter. With `--before` starters are measured, and
-not trained.
+With `--model MODEL` there are three tasks more, which a call has to name: `real-doors`, whose
+demonstrations are right more often, `real-euclid`, and `real-words`, the kinds of
+`examples/word_problems.py`. A warm start of that model takes the place of a starter. With
+`--before` starters are measured, and not trained.
 """
 
 import argparse
@@ -104,6 +104,7 @@ CHOSEN: Mapping[str, Mapping[str, float]] = {
     "tier-1": {"line": 1e-3, "block": 1e-3, "script": 5e-4, "written": 1e-3},
     "tier-2": {"line": 5e-4, "block": 1e-3, "script": 5e-4, "written": 2.5e-4},
     "real-doors": dict.fromkeys(FORMS, 4e-5),
+    "real-euclid": dict.fromkeys(("line", "block", "script"), 4e-5),
     "real-words": {"line": 4e-5, "block": 4e-5, "script": 2e-5},
 }
 """Rates by task and form that did best on the seeds 0 to 2, or on seed 0 alone on tiers and with a
@@ -158,6 +159,7 @@ TRIALS = {
         )
         for name, task, tokens, shown in (
             ("doors", "doors:HintedDoors", 20_000, 400),
+            ("euclid", "form_tasks:Euclid", 15_000, 60),
             ("words", "form_tasks:Words", 10_000, 32),
         )
     },

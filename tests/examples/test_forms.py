@@ -428,7 +428,7 @@ def test_a_row_that_is_on_file_is_not_measured_again(
 
 
 @pytest.mark.parametrize(
-    "task", ["euclid", "doors", "tier-1", "tier-2", "real-doors", "real-words"]
+    "task", ["euclid", "doors", "tier-1", "tier-2", "real-doors", "real-euclid", "real-words"]
 )
 def test_the_notes_say_what_the_kept_rows_say(forms: ModuleType, task: str) -> None:
     tables = importlib.import_module("form_tables")
