@@ -79,8 +79,8 @@ def _converted(name: str, value: Any, hint: Any) -> Any:
         return msgspec.convert(value, hint)
     except msgspec.ValidationError:
         expected = f"{type_words(hint)}{bound_words(hint)}"
-        if str in (hint, *get_args(hint)) and type(value) in (int, float) and "[" not in name:
-            expected += f" (with quotes it is text: --set '{name}=\"{value}\"')"
+        if str in (hint, *get_args(hint)) and not isinstance(value, str):
+            expected += """ (text in quotes, '"..."')"""
         raise ConfigError(f"{name} = {value!r}; expected {expected}") from None
 
 

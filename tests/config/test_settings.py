@@ -175,10 +175,8 @@ def test_an_unknown_key_of_a_run_is_another_versions_and_one_given_here_is_not()
         ("grpo=3", "grpo is a section: grpo.steps=3"),
         ("sandbox.preload=sympy", "sandbox.preload is a list: --set 'sandbox.preload=["),
         ("reward.line.timeout=x", "reward.line.timeout = 'x'; expected float"),
-        (
-            "model=3",
-            "model = 3; expected str or not set (with quotes it is text: --set 'model=\"3\"')",
-        ),
+        ("model=3", "model = 3; expected str or not set (text in quotes, '\"...\"')"),
+        ("model=1e9", "model = 1000000000.0; expected str or not set (text in quotes, '\"...\"')"),
     ],
 )
 def test_a_value_of_another_type_is_refused_with_its_key(override: str, message: str) -> None:
