@@ -127,6 +127,17 @@ def processor() -> str:
     return next((row.partition(":")[2].strip() for row in rows if row.startswith("model name")), "")
 
 
+def fast_dtype() -> str:
+    """`grpo.dtype` for a pretrained model: in bfloat16 where the device multiplies in it, which is
+    many times slower elsewhere."""
+    import torch
+
+    from repl_rl.models.precision import is_fast_in_bfloat16
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return "mixed" if is_fast_in_bfloat16(device) else "float32"
+
+
 def duration(minutes: float) -> str:
     return f"{minutes / 60:.0f} h" if minutes >= 120 else f"{minutes:.0f} min"
 

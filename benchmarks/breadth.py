@@ -33,7 +33,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench import REAL, processor
+from bench import REAL, fast_dtype, processor
 
 HERE = Path(__file__).resolve().parent
 CLI = [sys.executable, "-c", "from repl_rl.commands.cli import main; main()"]
@@ -59,6 +59,8 @@ COMMON: Settings = {
     "sampling.max_in_flight": 64,
     "report.curve": False,
     "lora.rank": 16,
+    "grpo.importance": "off",
+    "grpo.micro_batch_size": 16,
 }
 LONGER: Settings = {
     "sampling.sampler": "human_eval_task:Definitions",
@@ -220,15 +222,7 @@ def trajectories(run: Path) -> list[Any]:
 
 def settings_of(family: str) -> dict[str, object]:
     own = LONGER if family == HUMAN_EVAL else {}
-    return {**COMMON, **precision(), **own}
-
-
-def precision() -> dict[str, object]:
-    """bfloat16 where the processor multiplies in it: elsewhere it is many times slower."""
-    flags = Path("/proc/cpuinfo").read_text()
-    if "avx512_bf16" not in flags and "amx_bf16" not in flags:
-        return {}
-    return {"grpo.dtype": "mixed", "grpo.importance": "off", "grpo.micro_batch_size": 16}
+    return {**COMMON, "grpo.dtype": fast_dtype(), **own}
 
 
 def command(words: Sequence[str], family: str, settings: Settings) -> str:

@@ -44,6 +44,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from arms import COMMAND, MORE_WORDS, SMALL, rate_at, read_run, small_starter, train
+from bench import fast_dtype
 from form_tables import Row, habits, picture, read_rows, tables
 
 from repl_rl.base.disk import alone
@@ -148,7 +149,7 @@ TRIALS = {
             settings={
                 **BARE,
                 "eval.problems": 100,
-                "grpo.dtype": "mixed",
+                "grpo.dtype": fast_dtype(),
                 "grpo.importance": "off",
                 "grpo.micro_batch_size": 20,
                 "report.checkpoint_every": 1000,  # each has a few hundred MB

@@ -51,6 +51,7 @@ from arms import (
     tokens_to,
     train_all,
 )
+from bench import fast_dtype
 
 from repl_rl.base.disk import alone
 from repl_rl.runs.folder import rollouts_name
@@ -101,7 +102,7 @@ TRIALS = {
         [1, 2],
         {
             "task.tiers": [3],
-            "grpo.dtype": "mixed",
+            "grpo.dtype": fast_dtype(),
             "grpo.importance": "off",
             "grpo.micro_batch_size": 16,
             "grpo.problems_per_step": 4,
