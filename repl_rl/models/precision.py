@@ -121,6 +121,17 @@ def is_fast_in_bfloat16(device: torch.device) -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
+def slowness(types: Precision, device: torch.device) -> str | None:
+    """A sentence where forwards in float32 would take much less time; None otherwise."""
+    if torch.bfloat16 not in (types.update, types.sampling) or is_fast_in_bfloat16(device):
+        return None
+    name = "grpo.dtype" if types.update is torch.bfloat16 else "sampling.dtype"
+    return (
+        f"warning: {name} asks for bfloat16, which this {device.type} has no instructions for: "
+        f"'float32' is many times faster"
+    )
+
+
 def share_moved_in_bfloat16(learning_rate: float) -> float:
     """The share of bfloat16 weights that a step of Adam moves; the step is `learning_rate` long.
 

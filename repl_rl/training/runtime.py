@@ -46,7 +46,7 @@ from repl_rl.engines.memory import (
 from repl_rl.errors import ConfigError, DivergedError, EngineError
 from repl_rl.models import loading
 from repl_rl.models.policy import check_trainable
-from repl_rl.models.precision import Precision, keys_in, precision, warning
+from repl_rl.models.precision import Precision, keys_in, precision, slowness, warning
 from repl_rl.models.weights import AdaptedModel, is_sharded, leaving_weights
 from repl_rl.progress import SILENT, Progress
 from repl_rl.records import Attempt, Origin, Problem, Scored
@@ -516,6 +516,8 @@ def estimate(
     # An adapter is float32.
     is_rounded = is_training and files.adapter is None
     if is_rounded and (text := warning(types, learning_rate=grpo.learning_rate)) is not None:
+        say(text)
+    if (text := slowness(types, device)) is not None:
         say(text)
     return partial(
         loading.load_weights,

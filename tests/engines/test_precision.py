@@ -11,10 +11,12 @@ from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, SamplingConfig
 from repl_rl.engines.base import engine_kind
 from repl_rl.errors import ConfigError
+from repl_rl.models import precision as precision_module
 from repl_rl.models.precision import (
     Precision,
     precision,
     share_moved_in_bfloat16,
+    slowness,
     unwrapped,
     warning,
 )
@@ -110,6 +112,23 @@ def test_half_weights_that_hardly_move_are_told_of_in_one_sentence() -> None:
 @pytest.mark.parametrize(("grpo", "learning_rate"), [("auto", 1e-6), ("bfloat16", 5e-4)])
 def test_weights_that_move_are_not_told_of(grpo: str, learning_rate: float) -> None:
     assert warning(chosen("cuda", grpo), learning_rate=learning_rate) is None
+
+
+@pytest.mark.parametrize(
+    ("grpo", "sampling", "named"),
+    [("mixed", "auto", "grpo"), ("bfloat16", "auto", "grpo"), ("float32", "bfloat16", "sampling")],
+)
+def test_a_type_that_a_cpu_has_no_instructions_for_is_told_of(
+    grpo: str, sampling: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    types, cpu = chosen("cpu", grpo, sampling), torch.device("cpu")
+    monkeypatch.setattr(precision_module, "is_fast_in_bfloat16", lambda device: False)
+    said = slowness(types, cpu)
+    assert said is not None
+    assert said.startswith(f"warning: {named}.dtype asks for bfloat16, which this cpu has no")
+    assert slowness(chosen("cpu", "auto"), cpu) is None  # float32
+    monkeypatch.setattr(precision_module, "is_fast_in_bfloat16", lambda device: True)
+    assert slowness(types, cpu) is None
 
 
 def test_what_accelerate_wraps_around_a_forward_can_be_left_out() -> None:
