@@ -356,7 +356,7 @@ class LineGRPOTrainer(GRPOTrainer):
             list(compress(self.scored, in_loss)), list(compress(rows, in_loss))
         )
         self._record(ledger.advantage_metrics(self._ranks.gather([sums])))
-        lengths = self._ranks.gather([sum(one.trajectory.loss_mask) for one in self.scored])
+        lengths = self._ranks.gather([one.trajectory.num_sampled for one in self.scored])
         for name, of in _LENGTHS.items():
             self._metrics["train"][name] = [of(lengths)]
         ids = out["completion_ids"]

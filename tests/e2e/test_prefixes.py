@@ -77,6 +77,8 @@ def test_a_run_whose_groups_begin_behind_solved_lines_is_kept_and_gone_on_with(
     rows = [row for row in read_metrics(whole / "metrics.jsonl") if "loss" in row]
     assert begun == sum(row["prefix/groups"] for row in rows) > 0
     assert rows[0]["prefix/left"] == 0.25
+    for row in rows:  # two groups of four
+        assert row["completions/mean_length"] == row["active_tokens"] / 8
     for file in (whole / "trajectories").glob("eval-*.jsonl"):
         assert all(one.trajectory.branch is None for one in read_trajectories(file))
 
