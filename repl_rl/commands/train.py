@@ -159,11 +159,17 @@ def _train(plan: Plan, path: Path, code: list[str], *, resume: bool, merge: bool
 
 def _estimate(plan: Plan, policy: str, say: Callable[[str], None]) -> None:
     from repl_rl.training.runtime import estimate  # torch
+    from repl_rl.training.solved_prefixes import check_solvable
+    from repl_rl.training.steps import ProblemSequence
     from repl_rl.training.train import check_world
 
     ranks = launched()
     if not ranks.is_first:
         return
+    try:
+        check_solvable(plan, count=ProblemSequence(plan.task, seed=plan.seed).count)
+    except ConfigError as error:
+        say(f"problems: {error}")
     try:
         for row in check_world(plan, ranks):
             say(row)

@@ -29,6 +29,7 @@ from repl_rl.engines.base import AUTO, EngineKind
 from repl_rl.engines.choice import chosen
 from repl_rl.errors import ConfigError
 from repl_rl.records import Attempt, Origin, Problem, Split, Trajectory
+from repl_rl.rollout.prefixes import volatile_lines
 from repl_rl.rollout.sampler import LineSampler, ScriptSampler
 from repl_rl.runs.folder import make_origin, model_of, refuse_foreign_run, run_of
 from repl_rl.runs.sink import check_trackers
@@ -43,7 +44,7 @@ from repl_rl.tasks.base import (
 )
 from repl_rl.transcript.chat import ChatTemplate
 from repl_rl.transcript.conventions import FormatMaker, find_format
-from repl_rl.transcript.format import PYTHON, Prompt, TranscriptFormat
+from repl_rl.transcript.format import PYTHON, Prompt, TranscriptFormat, setup_sources
 from repl_sandbox.types import Kernel
 from repl_sandbox.walls.isolation import find_options
 
@@ -284,7 +285,7 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
     find_options(config.sandbox.isolation, config.sandbox.preload)
     task_plan = make_task_plan(config)
     if to_train and config.grpo.prefix_share:
-        _check_prefixes(config, credit, samples_lines=samples_lines(make_sampler))
+        _check_prefixes(config, credit, task_plan.task, samples_lines=samples_lines(make_sampler))
     if config.model is None and config.preset == "starter":
         _check_starter(task_plan, config, script_sampler(make_sampler))
     plan = Plan(
@@ -300,9 +301,10 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
     return plan.sampled_by(engine, why) if why else plan
 
 
-def _check_prefixes(config: Config, credit: Credit, *, samples_lines: bool) -> None:
+def _check_prefixes(config: Config, credit: Credit, task: Task, *, samples_lines: bool) -> None:
     """ConfigError where no group could begin behind lines that solved its problem."""
     given = f"grpo.prefix_share = {config.grpo.prefix_share:g}"
+    (why,) = volatile_lines(["pass"], setup=setup_sources(task.prompt))
     for requirement, is_fit in (
         ("sampling.sampler = 'lines'", samples_lines),
         ("sampling.max_think_tokens = 0", not config.sampling.max_think_tokens),
@@ -310,6 +312,7 @@ def _check_prefixes(config: Config, credit: Credit, *, samples_lines: bool) -> N
             f"another grpo.credit than {config.grpo.credit!r}, whose trajectories begin apart",
             not credit.grows,
         ),
+        (f"another setup in the prompt of {task.name!r}: here each line {why}", why is None),
     ):
         if not is_fit:
             raise ConfigError(f"{given} needs {requirement}")

@@ -26,7 +26,8 @@ from repl_rl.records import Attempt, Problem, Scored, Stem
 from repl_rl.rollout.plan import Plan, script_sampler
 from repl_rl.rollout.prefixes import can_be_had_again
 from repl_rl.rollout.sampler import answered
-from repl_rl.runs.folder import RunFolder
+from repl_rl.runs.folder import RunFolder, rollouts_name
+from repl_rl.runs.resume import Begun
 from repl_rl.runs.summary import is_solved, is_ungraded
 from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.tasks.base import DemonstrableTask, Script
@@ -180,7 +181,7 @@ class SolvedPrefixes:
 def check_solvable(plan: Plan, *, count: Callable[[int], int]) -> None:
     """ConfigError where a run would never know a script that solves a problem which it draws.
 
-    `count` says how many problems there are before they start over, up to a number.
+    `count` says how many the first problems of the task are, up to a number, each counted once.
     """
     grpo, task = plan.grpo, plan.task
     if not (grpo.prefix_share and grpo.steps) or isinstance(task, DemonstrableTask):
@@ -192,6 +193,20 @@ def check_solvable(plan: Plan, *, count: Callable[[int], int]) -> None:
             f"{task.name!r} is not, or problems that come back: this run draws {num_drawn} of "
             f"them, each once; expected more grpo.steps, fewer problems or 0"
         )
+
+
+def check_rows(plan: Plan, run: Begun) -> None:
+    """ConfigError where a run that goes on lacks rows of its steps, which say how groups begin."""
+    if not plan.grpo.prefix_share:
+        return
+    for version in range(0, run.step, plan.grpo.num_rollout_updates):
+        file = run.run / "trajectories" / f"{rollouts_name(version)}.jsonl"
+        if not file.is_file():
+            raise ConfigError(
+                f"no {str(file)!r}; with grpo.prefix_share groups begin by the rows of all steps "
+                f"before. Put it back, or begin a new run with --config "
+                f"{run.run / 'config.toml'} --model {run.checkpoint}"
+            )
 
 
 def open_prefixes(runtime: Runtime, folder: RunFolder | None) -> SolvedPrefixes | None:

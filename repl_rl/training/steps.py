@@ -385,8 +385,8 @@ class ProblemSequence:
         return self._held[number - self._num_drawn]
 
     def count(self, most: int) -> int:
-        """Return how many problems there are before they start over, counted up to `most`."""
-        return sum(1 for _ in itertools.islice(self._begin(), most))
+        """Return how many the first `most` problems are, each counted once."""
+        return len({one.id for one in itertools.islice(self._begin(), most)})
 
     def _begin(self) -> Iterator[Problem]:
         return iter(self._task.problems(Split.TRAIN, seed=self._seed))

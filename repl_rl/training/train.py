@@ -51,7 +51,7 @@ from repl_rl.tasks.base import Task, demonstrable
 from repl_rl.training import evaluate, starter, steps
 from repl_rl.training.publish import MERGED, push, write_card
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
-from repl_rl.training.solved_prefixes import check_solvable, open_prefixes
+from repl_rl.training.solved_prefixes import check_rows, check_solvable, open_prefixes
 from repl_rl.transcript.format import setup_sources
 from repl_rl.update.grpo import check_shards_of, last_step_kept
 from repl_rl.update.ranks import (
@@ -181,6 +181,7 @@ def train(
         check_output(path)
     else:
         changes(run, plan.config)  # may refuse
+        check_rows(plan, run)
         if run.checkpoint is not None:
             check_shards_of(run.checkpoint, is_sharding=is_sharding())
     if ranks.is_first:

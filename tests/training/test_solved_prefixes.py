@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,10 +28,12 @@ from repl_rl.records import (
 from repl_rl.rollout.plan import Plan, make_plan
 from repl_rl.rollout.sampler import ScriptSampler, fixed_script
 from repl_rl.runs.folder import RunFolder
+from repl_rl.runs.resume import Begun
 from repl_rl.tasks.base import Script
 from repl_rl.training.evaluate import held_out_attempts
 from repl_rl.training.solved_prefixes import (
     SolvedPrefixes,
+    check_rows,
     check_solvable,
     open_prefixes,
     run_as_one,
@@ -393,17 +394,62 @@ def test_settings_under_which_no_group_could_begin_behind_a_line_are_refused(
     assert make_plan(config)
 
 
+def test_a_setup_behind_which_nothing_begins_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "noting.py").write_text(
+        "from repl_rl.tasks.sympy_proofs import SympyProofs\n"
+        "class Noting(SympyProofs):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.prompt = 'import os\\n' + self.prompt\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    config = resolve(
+        flags={"model": "m", "task": "noting:Noting"}, overrides=["grpo.prefix_share=0.5"]
+    )
+    expected = "each line runs after a setup that names the system: os"
+    with pytest.raises(ConfigError, match=f"needs another setup in .*: here {expected}"):
+        make_plan(config, to_train=True)
+
+
+@pytest.mark.parametrize(
+    ("grpo", "step", "lacking"),
+    [
+        ([], 3, None),
+        ([], 4, "step-000003"),
+        (["grpo.updates_per_rollout=2"], 4, None),
+        (["grpo.updates_per_rollout=2"], 6, "step-000004"),
+        (["grpo.prefix_share=0"], 4, None),
+    ],
+)
+def test_a_run_that_lacks_rows_by_which_it_would_begin_is_refused(
+    grpo: list[str], step: int, lacking: str | None, tmp_path: Path
+) -> None:
+    rows = tmp_path / "trajectories"
+    rows.mkdir()
+    for kept in range(3):
+        (rows / f"step-{kept:06d}.jsonl").touch()
+    plan = make_plan(resolve(flags={"model": "m"}, overrides=["grpo.prefix_share=0.5", *grpo]))
+    run = Begun(run=tmp_path, checkpoint=tmp_path / f"checkpoint-{step}", policy="m")
+    if lacking is None:
+        check_rows(plan, run)
+        return
+    with pytest.raises(ConfigError, match=f"no '.*{lacking}.jsonl'; .* --model .*-{step}$"):
+        check_rows(plan, run)
+
+
 class Bare:
-    """Nine problems without scripts, or none that comes back."""
+    """Nine problems without scripts, some that come back for ever, or none that does."""
 
     name = "bare"
     prompt = "{{problem}}"
 
-    def __init__(self, *, ends: bool = True) -> None:
-        self.ends = ends
+    def __init__(self, numbers: Iterable[int] = range(9)) -> None:
+        self.numbers = numbers
 
     def problems(self, split: Split, *, seed: int) -> Iterator[Problem]:
-        yield from map(problem, range(9) if self.ends else itertools.count())
+        yield from map(problem, self.numbers)
 
     def grade(self, problem: Problem, submission: str) -> Verdict:
         raise AssertionError
@@ -417,8 +463,10 @@ class Bare:
         (Bare(), ["grpo.steps=6", "grpo.passes=2"], 9),
         (Bare(), ["grpo.steps=8", "grpo.passes=2"], None),
         (Bare(), ["grpo.steps=2", "grpo.updates_per_rollout=2"], 6),
-        (Bare(ends=False), ["grpo.steps=50"], 150),
-        (Bare(ends=False), ["grpo.steps=50", "grpo.prefix_share=0"], None),
+        (Bare(range(10**9)), ["grpo.steps=50"], 150),
+        (Bare(range(10**9)), ["grpo.steps=50", "grpo.prefix_share=0"], None),
+        (Bare([*range(9), *range(100)]), ["grpo.steps=3"], 9),
+        (Bare([*range(9), *range(100)]), ["grpo.steps=4"], None),
         (Bare(), ["grpo.steps=0"], None),
         (Sums(), ["grpo.steps=3"], None),
     ],
