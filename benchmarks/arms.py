@@ -152,9 +152,12 @@ def train_all(
 def train(path: Path, settings: Mapping[str, object], seed: int, *, beside: Path) -> None:
     """One run to its end. CPU seconds of each part of it, children's too, are kept beside it.
 
-    SystemExit where it fails, or another process writes to it.
+    SystemExit where it fails, another process writes to it, or it was begun with other settings.
     """
-    ended = path / "ended"
+    ended, asked = path / "ended", json.dumps({**settings, "seed": seed}, sort_keys=True)
+    kept = path.with_name(f"{path.name}.json")
+    if path.exists() and kept.exists() and kept.read_text() != asked:
+        raise SystemExit(f"{path} has other settings, in {kept}; give another --output")
     if ended.exists():
         return
     if (path / "checkpoints" / "final").exists():
@@ -164,6 +167,7 @@ def train(path: Path, settings: Mapping[str, object], seed: int, *, beside: Path
             raise SystemExit(str(error)) from None
         shutil.rmtree(path)  # nobody knows whether it was measured in the end, or what it took
     path.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(asked)
     words = ["--resume", str(path)]
     if not (path / "config.toml").exists():
         words = ["--task", str(settings["task"]), "--seed", str(seed), "--output", str(path)]

@@ -8,7 +8,7 @@ import itertools
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -154,7 +154,8 @@ def table(rows: Sequence[Row]) -> str:
             spread([row.before["solved"] for row in found]), spread(at),
             ", ".join(f"{100 * one:.0f}" for one in at), spread(timed),
             f"{100 * statistics.fmean(row.after['constant'] for row in found):.0f} %",
-            *(change(found, name, 100, " %") for name in ("rare", "errors", "mended", "in spite")),
+            *(change(found, name, 100, " %") for name in ("rare", "errors")),
+            *(change(found, name, 100, " %", of="errors") for name in ("mended", "in spite")),
             change(found, "units"), change(found, "tokens"),
             change(found, "injected", 100, " %"), change(found, "ms"),
             change(found, "submitted", 100, " %"),
@@ -181,10 +182,16 @@ def spread(values: Sequence[float]) -> str:
     return f"{100 * statistics.fmean(values):.1f} ({100 * low:.1f} to {100 * high:.1f})"
 
 
-def change(rows: Sequence[Row], name: str, scale: float = 1, unit: str = "") -> str:
-    before = statistics.fmean(scale * row.before[name] for row in rows)
-    after = statistics.fmean(scale * row.after[name] for row in rows)
-    return f"{before:.0f} to {after:.0f}{unit}"
+def change(
+    rows: Sequence[Row], name: str, scale: float = 1, unit: str = "", *, of: str | None = None
+) -> str:
+    """Means before and after runs. For a share of what `of` counts, of seeds that have any."""
+
+    def mean(habits: Iterable[Mapping[str, float]]) -> str:
+        found = [scale * one[name] for one in habits if of is None or one[of]]
+        return f"{statistics.fmean(found):.0f}" if found else "none"
+
+    return f"{mean(row.before for row in rows)} to {mean(row.after for row in rows)}{unit}"
 
 
 def at_seconds(row: Row, seconds: float) -> float:
@@ -214,7 +221,8 @@ def picture(rows: Sequence[Row], path: Path) -> None:
         panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
         for axes, (task, found) in zip(panels, tasks, strict=True):
             axes.set(title=task, xlabel="sampled tokens, thousands")
-            forms = dict(by(best(found), lambda row: row.form))
+            found = best(found)
+            forms = dict(by(found, lambda row: row.form))
             for pen, form in zip(PENS, DRAWN, strict=False):  # panels share a legend
                 if (runs := forms.get(form)) is None:
                     continue
