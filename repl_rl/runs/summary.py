@@ -32,8 +32,9 @@ def is_solved(scored: Scored) -> bool:
 
 
 def is_ungraded(scored: Scored) -> bool:
-    """True where the grader reached no verdict: neither solved nor failed."""
-    return scored.verdict is not None and scored.reward.outcome_reward is None
+    """True where a reward reads no verdict in what was not solved."""
+    is_unscored = scored.verdict is not None and scored.reward.outcome_reward is None
+    return is_unscored and not is_solved(scored)
 
 
 def wilson_interval(solved: float, total: float, *, z: float = 1.96) -> tuple[float, float]:

@@ -18,6 +18,7 @@ from repl_rl.records import (
 )
 from repl_rl.runs.metrics import farming_metrics, habits, line_metrics, percentiles, rollout_metrics
 from repl_rl.runs.summary import (
+    is_solved,
     line_shares,
     ungraded_warning,
     wilson_interval,
@@ -249,6 +250,12 @@ def test_a_report_tells_the_rate_of_all_and_of_the_graded(four: list[Scored]) ->
     assert str(found) == (
         "25.0 % of 4 (95 % interval 4.6% to 69.9%); not graded: 1, of the graded 33.3 % of 3"
     )
+
+
+def test_what_is_solved_is_graded_though_a_reward_does_not_count_it(four: list[Scored]) -> None:
+    solved = next(one for one in four if is_solved(one))
+    found = report([replace(solved, reward=replace(solved.reward, outcome_reward=None))])
+    assert (found.all.solved, found.all.ungraded) == (1, 0)
 
 
 def test_a_report_in_which_nothing_is_graded_says_so(four: list[Scored]) -> None:
