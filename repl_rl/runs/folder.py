@@ -171,7 +171,7 @@ def evaluation_name(step: int) -> str:
 
 
 def rollouts_name(version: int) -> str:
-    """The name of the trajectories that a policy sampled after so many updates of it."""
+    """The name of the trajectories that a policy learned from after so many updates of it."""
     return f"step-{version:06d}"
 
 

@@ -146,9 +146,11 @@ RollOut = Callable[[Sequence[str], int], list[Scored]]
 _UNTRUE = (
     "completions/clipped_ratio",
     *(f"completions/{which}_terminated_length" for which in ("mean", "min", "max")),
+    "policy_loss",
 )
-"""Columns of TRL, which takes any completion without an end of sequence for cut. The rollouts'
-`stop/...` say why trajectories ended."""
+"""Columns of TRL. It takes any completion without an end of sequence for cut; the rollouts'
+`stop/...` say why trajectories ended. Where `loss` is a sum over micro-batches, `policy_loss` is
+the mean of their parts."""
 
 _LENGTHS: Mapping[str, Callable[[Sequence[int]], float]] = {
     "completions/mean_length": statistics.fmean,
@@ -165,7 +167,7 @@ def _mean(parts: Sequence[tuple[float, int]]) -> float:
 
 
 _OVER_MICRO_BATCHES: Mapping[str, Callable[[Sequence[tuple[float, int]]], float]] = {
-    **dict.fromkeys(("kl", "entropy", "cispo_clip_ratio"), _mean),
+    **dict.fromkeys(("kl", "entropy", "cispo_clip_ratio", "vespo/phi_seq_mean"), _mean),
     **{f"clip_ratio/{which}_mean": _mean for which in ("low", "high", "region")},
     "clip_ratio/low_min": lambda parts: min(least for least, _ in parts),
     "clip_ratio/high_max": lambda parts: max(most for most, _ in parts),
@@ -263,14 +265,17 @@ class LineGRPOTrainer(GRPOTrainer):
 
     def _left_out(self) -> list[bool]:
         """Mark trajectories in which no token counts. Siblings' baselines still hold them."""
-        trajectories, rerolls = [item.trajectory for item in self.scored], self._line_config.rerolls
+        rerolls, grows = self._line_config.rerolls, self._credit.grows
         dead = advantages.dead_groups(self.scored, self._credit) if rerolls else set[int]()
         seen = set[tuple[int, int]]()
         left_out = []
-        for t in trajectories:
+        for item in self.scored:
+            t = item.trajectory
             sibling = t.group_index, t.sibling_index
             is_cut = self._drops_cut and t.stop_reason.is_limit
-            left_out.append(t.group_index in dead or is_cut or sibling in seen)
+            # Where groups grow, its first lines are those of scored siblings, too.
+            is_unscored = item.reward.outcome_reward is None and not grows
+            left_out.append(t.group_index in dead or is_cut or is_unscored or sibling in seen)
             seen.add(sibling)
         return left_out
 
@@ -423,6 +428,8 @@ class LineGRPOTrainer(GRPOTrainer):
         metrics, counts = self._metrics["train"], self._num_in_loss
         for name in (*_UNTRUE, *(_LENGTHS if self._credit.grows else ())):
             metrics.pop(name, None)
+        if self.scale_rewards == "batch":
+            metrics.pop("frac_reward_zero_std", None)  # it would be of the batch, not of groups
         for name, of in _OVER_MICRO_BATCHES.items():
             if name not in metrics:
                 continue

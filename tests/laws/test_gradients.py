@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fixture_types import Part
-from repl_rl.records import Branch, OutcomeKind, Scored, Trajectory
+from repl_rl.records import Branch, OutcomeKind, Reward, Scored, Trajectory
 from repl_rl.update.grpo import LineGRPOTrainer
 from repl_rl.update.trainer import largest_divisor
 from trainer_kit import Step, Tensors, difference, drop_env_mask, largest, model_of
@@ -167,6 +167,19 @@ def test_unscorable_trajectories_alone_give_no_gradient(step: Step, group: list[
     assert largest(step(unscorable).gradients) == 0.0
 
 
+@pytest.mark.parametrize("loss", ["dapo", "grpo", "bnpo"])
+def test_an_unscorable_trajectory_has_no_part_in_the_update(
+    step: Step, group: list[Scored], loss: str
+) -> None:
+    """Neither in the divisor, nor in the divergence."""
+    last = dataclasses.replace(group[3].reward, outcome_reward=None)
+    scored = [*group[:3], dataclasses.replace(group[3], reward=last)]
+    settings: dict[str, Any] = {"loss_type": loss, "kl_beta": 0.1, "change": leave_the_reference}
+    beside = step(scored, group_size=4, **settings).gradients
+    alone = step(group[:3], group_size=3, **settings).gradients
+    assert difference(beside, alone) < 1e-5 * largest(alone)
+
+
 def test_the_credit_of_lines_changes_the_update(step: Step, group: list[Scored]) -> None:
     plain = step(group, line_credit_weight=0.0).gradients
     assert difference(plain, step(group, line_credit_weight=0.5).gradients) > 1e-4
@@ -310,7 +323,10 @@ def kl_gradients(trainer: LineGRPOTrainer, scored: Sequence[Scored], *, weighed:
 def test_the_divergence_is_k3_weighed_by_the_ratio(step: Step, group: list[Scored]) -> None:
     """Advantages of 0 leave the divergence alone; without the ratio the gradient is another."""
     equal = [
-        dataclasses.replace(item, reward=dataclasses.replace(item.reward, outcome_reward=None))
+        dataclasses.replace(
+            item,
+            reward=Reward(outcome_reward=0.8, line_rewards=(0.0,) * len(item.trajectory.lines)),
+        )
         for item in group
     ]
     expected: dict[bool, Tensors] = {}
