@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from fake_vllm import FakeServer, line_of, use
-from repl_rl.base.disk import append_whole, explained, replace_file, written_aside
+from repl_rl.base.disk import append_whole, explained, remove, replace_file, written_aside
 from repl_rl.engines.vllm.server import VLLMServerEngine, _write
 from repl_rl.errors import StorageError
 from repl_rl.records import OutcomeKind, Scored, Trajectory
@@ -64,6 +64,23 @@ def test_a_full_disk_leaves_the_checkpoint_that_was_there(
         write_again()
     assert [file.name for file in small_disk.iterdir()] == ["final"]
     assert (path / "config.json").read_text() == "{}"
+
+
+def test_a_folder_is_removed_where_an_earlier_removal_was_not_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, left = tmp_path / "best", tmp_path / ".unfinished-best-gone"
+    for folder in (path, left):
+        folder.mkdir()
+        (folder / "weights").touch()
+    remove(path)
+    assert not any(tmp_path.iterdir())
+    path.mkdir()
+    left.mkdir()
+    (left / "weights").touch()  # which another process has open, on some disks
+    monkeypatch.setattr("repl_rl.base.disk.shutil.rmtree", lambda *_, **__: None)
+    remove(path)
+    assert not path.exists()
 
 
 def test_weights_for_a_server_that_do_not_fit_are_one_line(small_disk: Path) -> None:

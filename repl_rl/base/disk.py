@@ -12,6 +12,7 @@ import fcntl
 import importlib.resources
 import os
 import re
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -112,6 +113,9 @@ def remove(path: Path) -> None:
     """Remove a folder: its name is gone before its first file is."""
     if path.exists():
         gone = path.with_name(f"{_ASIDE}{path.name}-gone")
+        shutil.rmtree(gone, ignore_errors=True)  # left by a process that was killed in it
+        if gone.exists():  # somebody has a file of it open on a shared disk
+            gone = gone.with_name(f"{gone.name}-{secrets.token_hex(4)}")
         path.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
 

@@ -9,6 +9,7 @@ module of a command is imported when it is called.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import os
 import re
@@ -100,6 +101,11 @@ def main() -> None:
         if not (lacking := _lacking(error)):
             raise
         _fail(lacking, USAGE_ERROR)
+    except OSError as error:
+        # Of a path that a person gave, or a stdout that takes no more. Others are faults of ours.
+        if error.filename is None and error.errno != errno.ENOSPC:
+            raise
+        _fail(one_row(f"{error.filename or 'stdout'}: {error.strerror}"), USAGE_ERROR)
     except (ReplRLError, SandboxError) as error:
         # It may quote the last words of another process, on rows of their own.
         _fail(clean(str(error)), FAILED)

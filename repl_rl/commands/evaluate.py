@@ -100,11 +100,13 @@ def evaluate(
         if found:  # of the first models, where a later one cannot be measured
             name, beside = str(run_or_model), dict(zip(others, found[1:], strict=False))
             compared = eval_job.Comparison(found=found[0], against=beside)
-            click.echo(json.dumps(compared.facts()) if is_json else _tables(name, compared))
-            if picture is not None:
-                models = {name: found[0], **beside}
-                save_bars({key: one.report.rows for key, one in models.items()}, picture)
-                click.echo(f"picture: {picture}", err=is_json)
+            try:
+                click.echo(json.dumps(compared.facts()) if is_json else _tables(name, compared))
+            finally:  # a stdout that takes no more is no reason to measure again
+                if picture is not None:
+                    models = {name: found[0], **beside}
+                    save_bars({key: one.report.rows for key, one in models.items()}, picture)
+                    click.echo(f"picture: {picture}", err=is_json)
             if output is not None and not is_json:
                 click.echo(f"\nkept: {output}\nnext: repl-rl show {output} --worst")
 

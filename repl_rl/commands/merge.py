@@ -9,6 +9,7 @@ import click
 from repl_rl.base.plugins import resolve_model
 from repl_rl.commands import options as shared
 from repl_rl.errors import ConfigError
+from repl_rl.runs.folder import check_output
 
 
 @click.command()
@@ -22,8 +23,11 @@ def merge(run_or_model: Path, output: Path) -> None:
     """
     if output.exists():
         raise ConfigError(f"{str(output)!r} is there already; give another --output")
+    check_output(output)
     model = shared.named_model(str(run_or_model))
-    resolve_model(model)
+    folder = Path(resolve_model(model))
+    if folder.is_dir() and not (folder / "adapter_config.json").is_file():
+        raise ConfigError(f"{str(run_or_model)!r} holds no adapter to merge")
     shared.before_libraries(model)
     from repl_rl.training.train import merge as write  # torch: seconds
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from logging import ERROR
 from pathlib import Path
@@ -41,6 +42,9 @@ from repl_rl.training import publish
 from repl_rl.update.ranks import launched
 
 FAILED = 1
+NEWEST = Path("\0")
+"""Stands for the newest run in runs/; no path that a person gives is equal to it."""
+_OF_A_MODEL = "config.json", "adapter_config.json"
 
 _NOBODYS_BUSINESS = ("transformers.trainer_utils", "transformers.utils.generic")
 """Loggers that warn of what is done on purpose: ids of padding are aligned, no cache in training.
@@ -274,7 +278,11 @@ def plan_beside(path: Path, model: Path | None, options: dict[str, Any]) -> Plan
 def with_model(plan: Plan, path: Path) -> Plan:
     """Return the plan for another model, or for a run's newest checkpoint."""
     model = named_model(str(path))
-    resolve_model(model)
+    folder = Path(resolve_model(model))
+    if folder.is_dir() and not any((folder / name).is_file() for name in _OF_A_MODEL):
+        raise ConfigError(
+            f"{str(path)!r} holds no model; expected {' or '.join(_OF_A_MODEL)} in it"
+        )
     return plan.changed(model=model)
 
 
@@ -303,16 +311,22 @@ def check_picture(path: Path) -> None:
         raise ConfigError(f"{str(path)!r} is no picture; expected a name that ends in .png or .svg")
     if not path.parent.is_dir():
         raise ConfigError(f"{str(path)!r}: there is no folder {str(path.parent)!r}")
+    if path.is_dir():
+        raise ConfigError(f"{str(path)!r} is a folder; expected a file")
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise ConfigError(f"cannot write to {str(path.parent)!r}: {error.strerror}") from None
 
 
 def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
-    """The run to go on with, and its plan under `options`. `Path()` is the newest run of all.
+    """The run to go on with, and its plan under `options`. `NEWEST` is the newest run of all.
 
     Config files that are given only say where modules lie: the run has its settings, and a row
     names each of theirs that is another.
     Raises ConfigError for a run that cannot go on, or whose settings would differ in its parts.
     """
-    run = _newest_run(to_resume=True) if path == Path() else path
+    run = _newest_run(to_resume=True) if path == NEWEST else path
     begun = resume.begun(run)
     saved = settings.read_config(run / "config.toml")
     settings.refuse_removed(saved, options["overrides"])

@@ -65,8 +65,8 @@ def rollout(problem: str | None, tokens: bool, output: Path | None, **options: A
     shared.load_libraries(plan)
     with Screen() as screen:
         subject, origin = _roll_out(plan, problem, screen)
-    _show(subject, Screen(), is_table=tokens)
     try:
+        _show(subject, Screen(), is_table=tokens)
         shared.report(findings(subject))
     finally:
         if output is not None:  # its failure matters more than that of a check

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     "--resume",
     type=Path,
     is_flag=False,
-    flag_value=Path(),
+    flag_value=shared.NEWEST,
     metavar="[RUN]",
     help="Resume a run from its newest checkpoint [the newest in runs/].",
 )

@@ -122,13 +122,16 @@ class Suites:
         return cls(suites=tuple(suites))
 
     def mutate(self, *, skip: Sequence[str] = ()) -> list[tuple[Mutant, MutantResult]]:
-        """One result for each mutant, whichever file decided it. `skip` names keys or sections."""
-        left = [
-            (mutant, one)
-            for suite in self.suites
-            for mutant, one in suite.results()
-            if not any(f"{mutant.key}.".startswith(f"{key}.") for key in skip)
-        ]
+        """One result for each mutant, whichever file decided it. `skip` names keys or sections.
+
+        Raises ConfigError for one that no mutant has.
+        """
+        found = [pair for suite in self.suites for pair in suite.results()]
+        left = [pair for pair in found if not any(_is_below(pair[0], key) for key in skip)]
+        for key in skip:
+            if not any(_is_below(mutant, key) for mutant, _ in found):
+                such = f", such as {found[0][0].key!r}" if found else ""
+                raise ConfigError(f"no mutant of {key!r} to skip; expected a key or section{such}")
         return gather(left)
 
     def summary(self, num_missed: int) -> str:
@@ -137,6 +140,10 @@ class Suites:
         num_files = len(self.suites)
         result = f"{num_missed} not as written" if num_missed else "all as written"
         return f"{_counted(num_goldens, 'transcript')} in {_counted(num_files, 'file')}: {result}"
+
+
+def _is_below(mutant: Mutant, key: str) -> bool:
+    return f"{mutant.key}.".startswith(f"{key}.")
 
 
 def _counted(count: int, noun: str) -> str:

@@ -70,6 +70,7 @@ _PACKAGES = (
     *("jupyter_client", "ipykernel", "sympy"),
 )
 
+_WRITTEN = CONFIG, "versions.json", "trajectories", TOKENIZER, CHECKPOINTS
 _STEP, _EVALUATION = "step", "eval"
 _MAX_NAMED = 8
 """Steps that a message names."""
@@ -80,6 +81,13 @@ def check_output(path: Path) -> None:
     try:
         if (path / METRICS).exists():
             raise ConfigError(f"{str(path)!r} already holds a run; give another --output")
+        # A run that was ended before its first row may begin again in its folder.
+        is_own = "policy" in read_versions(path)
+        if taken := [name for name in _WRITTEN if (path / name).exists() and not is_own]:
+            raise ConfigError(
+                f"{str(path)!r} holds {', '.join(taken)}, which a run has files of its own for; "
+                f"give another --output"
+            )
         nearest = next(folder for folder in (path, *path.parents) if folder.exists())
         tempfile.TemporaryFile(dir=nearest).close()
     except OSError as error:

@@ -212,11 +212,12 @@ def best_rate(run: Path) -> float:
 
 def _stale_files(folder: Path, step: int, measured: Iterable[int]) -> Iterator[Path]:
     """Files of rollouts that no kept update has read, and of evaluations that did not end."""
+    kept = set(map(evaluation_name, measured))
     for path in sorted(folder.glob("*.jsonl")):
         if named := re.fullmatch(r"step-(\d+)", path.stem):
             if int(named[1]) >= step:
                 yield path
-        elif path.stem not in map(evaluation_name, measured):
+        elif re.fullmatch(r"eval-\d+", path.stem) and path.stem not in kept:
             yield path
 
 

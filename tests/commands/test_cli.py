@@ -363,6 +363,43 @@ def test_an_evaluation_of_no_problem_is_refused(call: Call, model: str) -> None:
     assert err == "repl-rl: eval.problems = 0 measures nothing; add --set eval.problems=200\n"
 
 
+def test_what_an_evaluation_could_not_end_with_is_refused_before_it(
+    call: Call, model: str, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    code, _, err = call("eval", model, "--against", "empty")
+    assert (code, err) == (
+        2,
+        "repl-rl: 'empty' holds no model; expected config.json or adapter_config.json in it\n",
+    )
+    (tmp_path / "bars.svg").mkdir()
+    code, _, err = call("eval", model, "--picture", "bars.svg")
+    assert (code, err) == (2, "repl-rl: 'bars.svg' is a folder; expected a file\n")
+    code, _, err = call("eval", model, "--picture", "/proc/bars.svg")
+    assert code == 2
+    assert "cannot write to '/proc'" in err
+
+
+def test_a_whole_model_has_no_adapter_to_merge(call: Call, model: str) -> None:
+    code, out, err = call("merge", model, "--output", "merged")
+    assert (code, out) == (2, "")
+    assert "holds no adapter to merge" in err
+
+
+def test_a_name_that_no_disk_takes_is_one_line(call: Call) -> None:
+    name = "x" * 300
+    code, _, err = call("plot", name)
+    assert (code, err) == (2, f"repl-rl: {name}: File name too long\n")
+
+
+def test_a_stdout_that_takes_no_more_is_one_line(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", "from repl_rl.commands.cli import main; main()", "config"]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert ended.stderr == "repl-rl: stdout: No space left on device\n"
+
+
 def test_the_installed_task_is_listed(call: Call) -> None:
     assert "sympy-proofs" in call("tasks")[1]
 

@@ -108,6 +108,14 @@ def test_constants_can_be_left_out(call: Call, slip: Callable[[str], str]) -> No
     assert call("reward", "mutate", slip("-0.1"), *skip)[:2] == (0, "0 mutants\n")
 
 
+def test_a_constant_to_leave_out_that_there_is_none_of_is_refused(
+    call: Call, slip: Callable[[str], str]
+) -> None:
+    code, _, err = call("reward", "mutate", slip("-0.1"), "--skip", "reward.line")
+    assert code == 2
+    assert "no mutant of 'reward.line' to skip; expected a key or section, such as '" in err
+
+
 def test_transcripts_that_miss_say_nothing_of_mutants(
     call: Call, slip: Callable[[str], str]
 ) -> None:

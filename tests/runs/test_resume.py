@@ -5,13 +5,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from repl_rl.commands.options import plan_to_resume
+from repl_rl.commands.options import NEWEST, plan_to_resume
 from repl_rl.config import Config
 from repl_rl.config.resolve import resolve, to_toml
 from repl_rl.errors import ConfigError
@@ -84,9 +85,12 @@ def test_what_lies_beyond_is_cut_and_said(run: Path) -> None:
 def test_a_measurement_that_did_not_end_is_made_again(run: Path) -> None:
     rows = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
     (run / "metrics.jsonl").write_text("".join(row for row in rows[:-2]))  # without that at 4
+    mine = run / "trajectories" / "mine.jsonl"
+    mine.touch()
     cut(begun(run))
     assert evaluated_steps(run) == {0: 0.1, 2: 0.2}
     assert "eval-000004" not in names(run)
+    assert mine.exists()
 
 
 def test_a_row_that_was_cut_off_is_taken_out_and_said(run: Path) -> None:
@@ -289,8 +293,16 @@ def test_a_run_that_nobody_named_is_said(
     monkeypatch.chdir(run.parent)
     Path("runs").mkdir()
     run.rename("runs/mine")
-    assert plan_to_resume(Path(), options())[0] == Path("runs/mine")
+    assert plan_to_resume(NEWEST, options())[0] == Path("runs/mine")
     assert capsys.readouterr().err == "repl-rl: runs/mine, the newest run\n"
+
+
+def test_a_folder_that_somebody_named_is_not_another_one(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(run, run / "runs" / "other")
+    monkeypatch.chdir(run)
+    assert plan_to_resume(Path("."), options())[0] == Path(".")
 
 
 @pytest.mark.parametrize(

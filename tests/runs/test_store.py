@@ -187,6 +187,23 @@ def test_an_output_that_holds_a_run_is_refused_beforehand(tmp_path: Path) -> Non
         check_output(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "name", ["config.toml", "versions.json", "trajectories", "tokenizer", "checkpoints"]
+)
+def test_an_output_with_files_of_somebody_else_is_refused_beforehand(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(ConfigError, match=f"holds {name}, which a run has files of its own for"):
+        check_output(tmp_path)
+
+
+def test_a_run_that_ended_before_its_first_row_may_begin_again(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").touch()
+    (tmp_path / "versions.json").write_text('{"policy": "owner/name"}')
+    check_output(tmp_path)
+
+
 @pytest.mark.parametrize("place", ["/proc", "/proc/deep"])
 def test_a_place_that_takes_no_file_is_refused_beforehand(place: str) -> None:
     """/proc refuses even root."""

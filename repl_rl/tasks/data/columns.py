@@ -140,7 +140,9 @@ def _parquet(path: Path) -> Iterator[DataRow]:
                 for values in batch.to_pylist():
                     number += 1
                     yield _row(f"{path.name}: row {number}", values)
-    except pyarrow.lib.ArrowException as error:
+    except ConfigError:
+        raise
+    except (pyarrow.lib.ArrowException, ValueError, ArithmeticError, LookupError) as error:
         message = str(error).partition("\n")[0]
         raise ConfigError(f"{path.name}: no parquet that can be read: {message}") from None
 

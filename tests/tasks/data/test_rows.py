@@ -81,6 +81,16 @@ def test_an_object_is_no_list_of_rows(tmp_path: Path) -> None:
     assert refusal(path) == ("a.json: expected a list of rows, or one row a line in a .jsonl")
 
 
+def test_a_value_of_parquet_that_python_cannot_hold_is_refused(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    late = pyarrow.array([2**62], pyarrow.int64()).cast(pyarrow.timestamp("ms"))
+    path = tmp_path / "late.parquet"
+    parquet.write_table(pyarrow.table({"problem": ["p"], "when": late}), path)
+    with pytest.raises(ConfigError, match=r"late\.parquet: no parquet that can be read: "):
+        list(read_rows(path))
+
+
 def test_parquet_gives_the_same_rows(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
