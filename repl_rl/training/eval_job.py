@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from repl_rl.errors import StorageError
 from repl_rl.progress import Progress
 from repl_rl.records import Scored
 from repl_rl.rollout.plan import Plan
@@ -97,9 +98,10 @@ class Comparison:
 def evaluate(
     plan: Plan, progress: Progress, *, samples: int = 1, output: Path | None = None
 ) -> Evaluation:
-    """Make `samples` attempts at each of `eval.problems`, one at least; `output` keeps them.
+    """Make `samples` attempts at each of `eval.problems`, one at least.
 
-    Raises ConfigError before anything is started if the plan cannot work.
+    `output` keeps them, those before an interrupt as well. Raises ConfigError before anything is
+    started if the plan cannot work, and StorageError with the results where the disk refuses.
     """
     if output is not None:
         check_output(output)
@@ -111,7 +113,16 @@ def evaluate(
     loaded = load_policy(plan, policy, say=progress.say)
     with open_runtime(plan, loaded, say=progress.say) as runtime:
         say_runtime(runtime, progress)
-        scored = run_shown(runtime, attempts, "held-out problems", progress)
+        made: list[Scored] = []
+        try:
+            scored = run_shown(
+                runtime, attempts, "held-out problems", progress, on_scored=made.append
+            )
+        except BaseException:
+            if output is not None and made:
+                _kept(output, made, runtime, policy=policy)
+                progress.warn(f"kept {len(made)} trajectories of {len(attempts)} in {output}")
+            raise
         warn_of_ungraded(scored, progress)
     evaluation = Evaluation(
         plan=plan,
@@ -122,15 +133,22 @@ def evaluate(
         output=output,
     )
     if output is not None:
-        _write(output, evaluation, runtime)
+        try:
+            _add_rates(_kept(output, scored, runtime, policy=policy), evaluation)
+        except StorageError as error:
+            raise StorageError(f"{error}; solved {evaluation.report}") from None
     return evaluation
 
 
-def _write(path: Path, evaluation: Evaluation, runtime: Runtime) -> None:
+def _kept(path: Path, scored: Sequence[Scored], runtime: Runtime, *, policy: str) -> RunFolder:
     """A folder like that of a run, which `show`, `replay` and `reward explain` take."""
     folder = RunFolder(path)
-    runtime.begin_folder(folder, policy=evaluation.policy)
-    folder.append_trajectories(MEASURED, evaluation.scored)
+    runtime.begin_folder(folder, policy=policy)
+    folder.append_trajectories(MEASURED, scored)
+    return folder
+
+
+def _add_rates(folder: RunFolder, evaluation: Evaluation) -> None:
     rate = evaluation.report.all
     row = {"solve_rate": rate.rate, "total": rate.total, "ungraded": rate.ungraded}
     row |= {f"pass@{k}": value for k, value in rate.passes.items()}

@@ -97,11 +97,16 @@ def attempt_seed(seed: int, index: int, sample: int = 0) -> int:
 
 
 def run_shown(
-    runtime: Runtime, attempts: Sequence[Attempt], description: str, progress: Progress
+    runtime: Runtime,
+    attempts: Sequence[Attempt],
+    description: str,
+    progress: Progress,
+    *,
+    on_scored: Callable[[Scored], None] = lambda _: None,
 ) -> list[Scored]:
     """Run attempts behind a bar, see `run_counted`."""
     with progress.bar(description, len(attempts)) as update:
-        return run_counted(runtime, attempts, update)
+        return run_counted(runtime, attempts, update, on_scored=on_scored)
 
 
 def run_counted(

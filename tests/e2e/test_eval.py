@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 
 from repl_rl.config.resolve import resolve, to_toml
+from repl_rl.errors import StorageError
 from repl_rl.models.loading import LoadedModel
 from repl_rl.progress import SILENT
+from repl_rl.records import Scored
 from repl_rl.rollout.plan import make_plan
 from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.training import eval_job
+from repl_rl.training.evaluate import run_shown
 from repl_rl.training.runtime import load_policy
 from small_run import small, small_settings
 
@@ -100,6 +103,31 @@ def test_a_model_is_let_go_before_the_next_one_is_measured(
     for _ in range(2):
         eval_job.evaluate(plan, SILENT)
     assert len(seen) == 2
+
+
+def test_what_was_measured_before_an_end_is_kept(
+    monkeypatch: pytest.MonkeyPatch, tiny_model: Path, tmp_path: Path
+) -> None:
+    made: list[Scored] = []
+
+    def called_off(*args: Any, **kwargs: Any) -> list[Scored]:
+        made.extend(run_shown(*args, **kwargs))
+        raise KeyboardInterrupt
+
+    plan = make_plan(resolve(overrides=[f"model={tiny_model}", *small_settings()]))
+    with monkeypatch.context() as patched:
+        patched.setattr(eval_job, "run_shown", called_off)
+        with pytest.raises(KeyboardInterrupt):
+            eval_job.evaluate(plan, SILENT, output=tmp_path / "part")
+    kept = read_trajectories(tmp_path / "part" / "trajectories" / "eval.jsonl")
+    assert {one.problem.id for one in kept} == {one.problem.id for one in made} != set()
+
+    def full(*_: Any, **__: Any) -> None:
+        raise StorageError("cannot write 'whole': No space left on device")
+
+    monkeypatch.setattr(eval_job, "_kept", full)
+    with pytest.raises(StorageError, match=r"No space left on device; solved [\d.]+ % of 2 "):
+        eval_job.evaluate(plan, SILENT, output=tmp_path / "whole")
 
 
 def test_at_temperature_0_all_attempts_at_a_problem_are_the_same(
