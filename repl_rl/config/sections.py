@@ -91,7 +91,8 @@ class SamplingConfig:
     engine: str = "auto"
     """`hf`: transformers, in the trainer's process and on its weights. `vllm`: vLLM in the same
     process, with a copy of the weights. `vllm-server`: the processes that `servers` lists. `auto`:
-    `vllm` on a GPU if vLLM is installed and serves the model, else `hf`; a run keeps the choice."""
+    `vllm-server` if it lists some, else `vllm` on a GPU if vLLM is installed and serves the model,
+    else `hf`; a run keeps the choice."""
     servers: tuple[str, ...] = ()
     """Addresses of `vllm serve` processes, for the engine `vllm-server`."""
     weights_dir: str | None = None

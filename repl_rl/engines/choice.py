@@ -28,8 +28,9 @@ class Chosen(NamedTuple):
 def chosen(config: Config) -> Chosen:
     """The kind of engine for a config, as `sampling.engine` names it.
 
-    `auto` is `vllm` on a GPU where vLLM is installed and can do what the config asks for, else
-    `hf`. Whether it serves the model shows when it opens. Raises ConfigError as `engine_kind`.
+    `auto` is `vllm-server` where servers are listed, else `vllm` on a GPU where vLLM is installed
+    and can do what the config asks for, else `hf`. Whether it serves the model shows when it
+    opens. Raises ConfigError as `engine_kind`.
 
     >>> kind, why = chosen(Config(sampling=SamplingConfig(device="cpu")))
     >>> kind.name, why
@@ -37,6 +38,8 @@ def chosen(config: Config) -> Chosen:
     """
     if config.sampling.engine != AUTO:
         return Chosen(engine_kind(config.sampling.engine), "")
+    if config.sampling.servers:
+        return Chosen(engine_kind("vllm-server"), "sampling.servers lists some")
     if why := _why_not_vllm(config):
         return Chosen(HF(), why)
     return Chosen(engine_kind("vllm"), "vLLM is installed, and there is a GPU")

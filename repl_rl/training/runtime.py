@@ -278,7 +278,7 @@ def open_runtime(
         try:
             runtime = stack.enter_context(opening(plan, loaded))
         except (ConfigError, EngineError) as error:
-            if not plan.why_engine or plan.engine.name == HF.name:
+            if not plan.why_engine or plan.engine.name == HF.name or plan.sampling.servers:
                 raise
             plan = plan.sampled_by(HF(), str(error))
         # Out of the error's reach: its traceback would hold what vLLM has taken of a GPU's memory.

@@ -92,6 +92,13 @@ def test_under_a_launcher_auto_is_hf(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("installed")
+def test_servers_that_are_listed_are_the_engine() -> None:
+    listed = ["model=M", 'sampling.servers=["http://a:8000"]']
+    assert chosen(resolve(overrides=listed))[0].name == "vllm-server"
+    assert chosen(resolve(overrides=[*listed, "sampling.engine=hf"]))[0].name == "hf"
+
+
+@pytest.mark.usefixtures("installed")
 def test_an_engine_that_a_person_names_has_no_reason() -> None:
     kind, why = chosen(resolve(overrides=["model=M", "sampling.engine=hf"]))
     assert (kind.name, why) == ("hf", "")
