@@ -144,10 +144,10 @@ def test_a_run_that_ended_after_its_driver_is_made_again(
         return subprocess.CompletedProcess(words, 0, "", "")
 
     monkeypatch.setattr(arms.subprocess, "run", run)
+    folder = RunFolder(tmp_path / "run")
     final = tmp_path / "run" / "checkpoints" / "final"
     final.mkdir(parents=True)
     (tmp_path / "run" / "config.toml").touch()
-    folder = RunFolder(tmp_path / "run")
     with pytest.raises(SystemExit, match="another process writes"):
         arms.train(tmp_path / "run", {"task": "t"}, 0, beside=tmp_path)
     assert called == []
@@ -179,3 +179,7 @@ def test_the_seconds_of_a_run_are_those_of_all_its_parts(
     spent = [float(row) for row in (run / "cpu_s").read_text().split()]
     assert len(spent) == 2
     assert min(spent) >= 0.2
+    arms.train(run, {"task": "t"}, 0, beside=tmp_path)
+    for other, seed in (({"task": "t", "grpo.steps": 9}, 0), ({"task": "t"}, 1)):
+        with pytest.raises(SystemExit, match=r"has other settings, .* give another --output"):
+            arms.train(run, other, seed, beside=tmp_path)
