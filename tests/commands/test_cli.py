@@ -125,9 +125,9 @@ def test_a_dry_run_says_that_no_problem_would_come_back_for_its_prefixes(
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(f'{{"problem": "{n} + 1?", "answer": {n + 1}}}\n' for n in range(99)))
     model = str(save_tiny_model(tmp_path / "model"))
-    given = ("train", "--dry-run", "--model", model, "--task", str(rows))
-    given = (*given, "--set", "sampling.device=cpu", "--set", "grpo.problems_per_step=2")
-    given = (*given, "--set", "grpo.prefix_share=0.5")
+    given = ["train", "--dry-run", "--model", model, "--task", str(rows)]
+    given += ["--set", "sampling.device=cpu", "--set", "grpo.problems_per_step=2"]
+    given += ["--set", "grpo.prefix_share=0.5"]
     said = "\nproblems: grpo.prefix_share = 0.5 needs a task with demonstrate(), "
     assert said in call(*given, "--set", "grpo.steps=8")[2]
     assert "problems: " not in call(*given, "--set", "grpo.steps=80")[2]
