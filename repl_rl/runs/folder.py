@@ -83,7 +83,7 @@ def check_output(path: Path) -> None:
             raise ConfigError(f"{str(path)!r} already holds a run; give another --output")
         # A run that was ended before its first row may begin again in its folder.
         is_own = "policy" in read_versions(path)
-        if taken := [name for name in _WRITTEN if (path / name).exists() and not is_own]:
+        if taken := [name for name in _WRITTEN if _is_filled(path / name) and not is_own]:
             raise ConfigError(
                 f"{str(path)!r} holds {', '.join(taken)}, which a run has files of its own for; "
                 f"give another --output"
@@ -92,6 +92,11 @@ def check_output(path: Path) -> None:
         tempfile.TemporaryFile(dir=nearest).close()
     except OSError as error:
         raise ConfigError(f"cannot write to {str(path)!r}: {error.strerror}") from None
+
+
+def _is_filled(path: Path) -> bool:
+    """Say whether something would be lost with it: a folder of checkpoints may be made early."""
+    return any(path.iterdir()) if path.is_dir() else path.exists()
 
 
 class RunFolder:

@@ -194,6 +194,8 @@ def test_an_output_with_files_of_somebody_else_is_refused_beforehand(
     tmp_path: Path, name: str
 ) -> None:
     (tmp_path / name).mkdir()
+    check_output(tmp_path)
+    (tmp_path / name / "mine").touch()
     with pytest.raises(ConfigError, match=f"holds {name}, which a run has files of its own for"):
         check_output(tmp_path)
 
