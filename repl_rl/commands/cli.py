@@ -102,10 +102,12 @@ def main() -> None:
             raise
         _fail(lacking, USAGE_ERROR)
     except OSError as error:
-        # Of a path that a person gave, or a stdout that takes no more. Others are faults of ours.
-        if error.filename is None and error.errno != errno.ENOSPC:
+        # Of a path that a person gave, or a stdout that takes no more. Others keep their traceback.
+        if error.filename is not None and error.errno in (errno.EACCES, errno.ENAMETOOLONG):
+            _fail(one_row(f"{error.filename}: {error.strerror}"), USAGE_ERROR)
+        if error.filename is not None or error.errno != errno.ENOSPC:
             raise
-        _fail(one_row(f"{error.filename or 'stdout'}: {error.strerror}"), USAGE_ERROR)
+        _fail(f"stdout: {error.strerror}", FAILED)
     except (ReplRLError, SandboxError) as error:
         # It may quote the last words of another process, on rows of their own.
         _fail(clean(str(error)), FAILED)

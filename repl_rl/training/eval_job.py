@@ -120,8 +120,12 @@ def evaluate(
             )
         except BaseException:
             if output is not None and made:
-                _kept(output, made, runtime, policy=policy)
-                progress.warn(f"kept {len(made)} trajectories of {len(attempts)} in {output}")
+                said = f"kept {len(made)} trajectories of {len(attempts)} in {output}"
+                try:
+                    _kept(output, made, runtime, policy=policy)
+                except StorageError as error:  # what ended it matters more
+                    said = str(error)
+                progress.warn(said)
             raise
         warn_of_ungraded(scored, progress)
     evaluation = Evaluation(
