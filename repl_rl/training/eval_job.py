@@ -118,7 +118,7 @@ def evaluate(
             scored = run_shown(
                 runtime, attempts, "held-out problems", progress, on_scored=made.append
             )
-        except BaseException:
+        except BaseException:  # an interrupt, too, which is raised again below
             if output is not None and made:
                 said = f"kept {len(made)} trajectories of {len(attempts)} in {output}"
                 try:
