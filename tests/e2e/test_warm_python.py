@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from own_processes import is_running, survivors
 from warm_python import WarmPython, start_cold
 
 pytestmark = pytest.mark.slow
@@ -202,17 +203,7 @@ def test_server_and_scripts_die_with_the_process_that_they_serve(tmp_path: Path)
         text=True,
     ) as owner:
         assert owner.stdout is not None
-        numbers = [int(word) for word in owner.stdout.readline().split()]
-        assert all(map(is_running, numbers))
+        processes = [psutil.Process(int(word)) for word in owner.stdout.readline().split()]
+        assert all(map(is_running, processes))
         owner.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 20
-    while any(map(is_running, numbers)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not any(map(is_running, numbers))
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
+    assert survivors(processes) == []

@@ -23,7 +23,7 @@ class Judge:
     def grade(self, problem: Problem, submission: str) -> Verdict:
         match submission:
             case "hang":
-                time.sleep(60)
+                time.sleep(600)
             case "die":
                 os._exit(3)
             case "be killed":
@@ -32,7 +32,7 @@ class Judge:
                 row = b"not json\n" if submission == "garbage" else b'{"verdict": "\xff"}\n'
                 for number in range(3, 10):
                     try_to_write(number, row)
-                time.sleep(60)
+                time.sleep(600)
             case "raise":
                 raise KeyError("no such certificate")
             case "print":

@@ -6,12 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
+from own_processes import is_running, survivors
 from repl_rl.errors import GraderError
 from repl_rl.grading.grader import Grader
 from repl_rl.grading.worker import serve
@@ -228,21 +229,17 @@ def test_a_worker_that_is_slow_to_die_costs_no_verdict(monkeypatch: pytest.Monke
 
 
 def test_a_cancelled_end_kills_every_worker() -> None:
-    async def end() -> list[int]:
+    async def end() -> list[str]:
         grader = Grader(num_workers=3)
         await grader.__aenter__()
         verdicts = [await grader.grade(JUDGE, PROBLEM, "group") for _ in range(3)]
+        workers = [psutil.Process(int(verdict.evidence.split()[0])) for verdict in verdicts]
         ending = asyncio.create_task(grader.aclose())
         await asyncio.sleep(0)
         ending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await ending
-        pids = [int(verdict.evidence.split()[0]) for verdict in verdicts]
-        # A killed process may take a moment to end.
-        for _ in range(100):
-            if any(map(is_running, pids)):
-                await asyncio.sleep(0.01)
-        return [pid for pid in pids if is_running(pid)]
+        return survivors(workers)
 
     assert asyncio.run(end()) == []
 
@@ -319,22 +316,11 @@ def test_a_busy_worker_dies_with_its_parent() -> None:
     )
     assert parent.stdout is not None
     with parent.stdout:
-        worker = int(parent.stdout.readline().split()[0])
+        worker = psutil.Process(int(parent.stdout.readline().split()[0]))
     assert is_running(worker)
     parent.kill()
     parent.wait(5)
-    deadline = time.monotonic() + 3
-    while is_running(worker) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not is_running(worker)
-
-
-def is_running(pid: int) -> bool:
-    """A zombie that nobody reaps has died all the same."""
-    try:
-        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
+    assert survivors([worker]) == []
 
 
 def test_half_a_request_ends_a_worker_without_a_word() -> None:

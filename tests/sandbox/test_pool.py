@@ -10,9 +10,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import repl_sandbox
+from own_processes import is_running, survivors
 from repl_sandbox.host import fork_server_client
 from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Execution, Isolation, Limits, SandboxError, SettingError
@@ -42,13 +44,6 @@ def fork_server(started: int) -> int:
     children = Path(f"/proc/{started}/task/{started}/children").read_text().split()
     is_bubblewrap = Path(f"/proc/{started}/comm").read_text() == "bwrap\n"
     return int(children[0]) if is_bubblewrap else started
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_fifty_kernels_leave_nothing_behind(isolation: Isolation) -> None:
@@ -93,13 +88,13 @@ if sys.argv[1] == "basic": bubblewrap.find = lambda: None
 isolation = Isolation.NONE if sys.argv[1] == "none" else Isolation.AUTO
 
 async def train():
-    limits = Limits(line_cpu_s=60, line_wall_s=60)
+    limits = Limits(line_cpu_s=600, line_wall_s=600, kernel_cpu_s=600)
     async with KernelPool(limits, preload=(), standby=2, isolation=isolation) as pool:
         kernels = [await pool.acquire(seed=i) for i in range(64)]
         pids = [kernel.pid for kernel in kernels]
         if isolation is Isolation.NONE:
             for kernel, prefix in zip(kernels, ("", "setsid ")):
-                script = prefix + "sleep 60 >/dev/null 2>&1 & echo $!"
+                script = prefix + "sleep 600 >/dev/null 2>&1 & echo $!"
                 start = f"__import__('subprocess').getoutput({script!r})"
                 pids.append(int((await kernel.evaluate(start)).value.strip("'")))
         print(pool._link.runtime, pool._link._process.pid, *pids, flush=True)
@@ -114,14 +109,12 @@ def test_nothing_outlives_a_trainer_that_was_killed(level: str) -> None:
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as trainer:
         assert trainer.stdout is not None
         folder, *numbers = trainer.stdout.readline().decode().split()
-        pids = [int(number) for number in numbers]
-        are_running = list(map(is_running, pids))
+        processes = [psutil.Process(int(number)) for number in numbers]
+        are_running = list(map(is_running, processes))
         trainer.kill()
     assert all(are_running)
+    assert survivors(processes) == []
     deadline = time.monotonic() + PATIENCE_S
-    while any(map(is_running, pids)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert [pid for pid in pids if is_running(pid)] == []
     while os.path.exists(folder) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not os.path.exists(folder)
