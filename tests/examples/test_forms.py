@@ -26,6 +26,7 @@ from repl_rl.records import OutcomeKind, Split, StopReason, Trajectory, Verdict,
 from repl_rl.rollout.builder import RolloutCancelled, check_trajectory
 from repl_rl.rollout.plan import script_sampler
 from repl_rl.rollout.sampler import LineSampler, ScriptSampler, fixed_script
+from repl_rl.training.audit import Counts
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import PYTHON, Prompt, spans
 from repl_rl.transcript.tokens import ByteCodec
@@ -62,8 +63,7 @@ def rolled(form: Any, *lines: str, kernel: FakeKernel | None = None, **limits: A
     sampler = form(engine, CODEC, PYTHON, SamplingConfig(**limits), context_tokens=4096)
     kernel = kernel or FakeKernel(ANSWERS)
     made: Trajectory = asyncio.run(sampler.sample(an_attempt(seed=5), PROMPT, kernel))
-    check_trajectory(made, maker="a form")
-    return made
+    return audited(made)
 
 
 def shown(form: Any, lines: Sequence[str], **limits: Any) -> Trajectory:
@@ -76,7 +76,16 @@ def shown(form: Any, lines: Sequence[str], **limits: Any) -> Trajectory:
     )
     kernel = FakeKernel(ANSWERS)
     made: Trajectory = asyncio.run(sampler.sample(an_attempt(), PROMPT, kernel))
+    return audited(made)
+
+
+def audited(made: Trajectory) -> Trajectory:
+    """The trajectory itself, if `repl-rl audit` would find nothing in what it holds."""
     check_trajectory(made, maker="a form")
+    counts = Counts()
+    counts.take(made, CODEC, PYTHON)
+    found = [one for one in counts.findings(is_exact=True) if one.passed is False]
+    assert (found, counts.lines) == ([], len(made.own_lines))
     return made
 
 
