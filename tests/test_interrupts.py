@@ -185,7 +185,7 @@ def test_work_apart_can_be_cancelled_before_and_while_it_waits(is_under_way: boo
     with Interrupts() as found, asyncio.Runner() as runner:
         apart = Apart(work)
         if is_under_way:
-            assert waits.wait(10)
+            assert waits.wait(60)
             apart.cancel()
         else:
             cancelling = threading.Thread(target=apart.cancel)

@@ -14,6 +14,7 @@ import pexpect
 import psutil
 import pytest
 
+from own_processes import survivors
 from repl_rl.commands import attempts
 from repl_rl.commands.cli import open_streams
 from repl_rl.errors import GraderError
@@ -311,7 +312,7 @@ def test_a_person_plays_at_a_terminal_of_80_by_24(tmp_path: Path) -> None:
     assert trajectory.stop_reason is StopReason.CANCELLED
     assert [line.source for line in trajectory.lines[:2]] == [" 1+1\n", " 1+1 + 1\n"]
     assert children
-    assert psutil.wait_procs(children, timeout=2.0)[1] == []
+    assert survivors(children) == []
 
 
 class LosesKernels(FakePool):

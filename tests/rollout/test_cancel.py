@@ -78,7 +78,7 @@ def run(use: Awaitable[T]) -> T:
     """Nothing may hang."""
 
     async def inside() -> T:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await use
 
     return asyncio.run(inside())

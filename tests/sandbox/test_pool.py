@@ -14,15 +14,13 @@ import psutil
 import pytest
 
 import repl_sandbox
-from own_processes import is_running, survivors
+from own_processes import PATIENCE_S, is_running, survivors
 from repl_sandbox.host import fork_server_client
 from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Execution, Isolation, Limits, SandboxError, SettingError
 
 pytestmark = pytest.mark.kernel
 LIMITS = Limits(line_cpu_s=5.0, line_wall_s=20.0, grace_s=2.0)
-PATIENCE_S = 10.0
-"""Ten times what should be enough, for a loaded machine."""
 ROOT = Path(__file__).parents[2]
 
 

@@ -100,7 +100,7 @@ def run(use: Callable[[VLLMEngine], Awaitable[T]]) -> T:
     async def inside() -> T:
         engine = make_engine()
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 return await use(engine)
         finally:
             await engine.aclose()
