@@ -70,7 +70,7 @@ _PACKAGES = (
     *("jupyter_client", "ipykernel", "sympy"),
 )
 
-_WRITTEN = CONFIG, "versions.json", "trajectories", TOKENIZER, CHECKPOINTS
+_WRITTEN = CONFIG, "versions.json", "trajectories", TOKENIZER
 _STEP, _EVALUATION = "step", "eval"
 _MAX_NAMED = 8
 """Steps that a message names."""
@@ -81,9 +81,7 @@ def check_output(path: Path) -> None:
     try:
         if (path / METRICS).exists():
             raise ConfigError(f"{str(path)!r} already holds a run; give another --output")
-        # A run that was ended before its first row may begin again in its folder.
-        is_own = "policy" in read_versions(path)
-        if taken := [name for name in _WRITTEN if _is_filled(path / name) and not is_own]:
+        if taken := list(_taken(path)):
             raise ConfigError(
                 f"{str(path)!r} holds {', '.join(taken)}, which a run has files of its own for; "
                 f"give another --output"
@@ -94,9 +92,14 @@ def check_output(path: Path) -> None:
         raise ConfigError(f"cannot write to {str(path)!r}: {error.strerror}") from None
 
 
-def _is_filled(path: Path) -> bool:
-    """Say whether something would be lost with it: a folder of checkpoints may be made early."""
-    return any(path.iterdir()) if path.is_dir() else path.exists()
+def _taken(path: Path) -> Iterator[str]:
+    """Names of what a run would write over. A trainer may keep its logs beside the checkpoints."""
+    for name in _WRITTEN:
+        if any((path / name).iterdir()) if (path / name).is_dir() else (path / name).exists():
+            yield name
+    for one in sorted((path / CHECKPOINTS).glob("*")):
+        if one.name in (FINAL, BEST) or re.fullmatch(r"checkpoint-\d+", one.name):
+            yield f"{CHECKPOINTS}/{one.name}"
 
 
 class RunFolder:

@@ -96,7 +96,7 @@ def test_a_run_that_goes_on_keeps_the_oldest_version_of_its_graders(tmp_path: Pa
     (tmp_path / "versions.json").write_text('{"policy": "p"}')
     origin = make_origin(Config(), setup=(), tokenizer=None, isolation="")
     assert origin.versions["grading"] == str(GRADING)
-    RunFolder(tmp_path).write_config(origin, policy="p", device="cpu")
+    RunFolder(tmp_path, is_begun=True).write_config(origin, policy="p", device="cpu")
     assert read_versions(tmp_path)["grading"] == "1"
 
 
@@ -187,9 +187,7 @@ def test_an_output_that_holds_a_run_is_refused_beforehand(tmp_path: Path) -> Non
         check_output(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "name", ["config.toml", "versions.json", "trajectories", "tokenizer", "checkpoints"]
-)
+@pytest.mark.parametrize("name", ["config.toml", "versions.json", "trajectories", "tokenizer"])
 def test_an_output_with_files_of_somebody_else_is_refused_beforehand(
     tmp_path: Path, name: str
 ) -> None:
@@ -200,10 +198,17 @@ def test_an_output_with_files_of_somebody_else_is_refused_beforehand(
         check_output(tmp_path)
 
 
-def test_a_run_that_ended_before_its_first_row_may_begin_again(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").touch()
-    (tmp_path / "versions.json").write_text('{"policy": "owner/name"}')
+@pytest.mark.parametrize("name", ["final", "best", "checkpoint-12"])
+def test_weights_of_somebody_else_are_refused_and_a_trainers_logs_stay(
+    tmp_path: Path, name: str
+) -> None:
+    """transformers makes `runs/` below the folder of checkpoints before the first rollout."""
+    (tmp_path / "checkpoints" / "runs").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "runs" / "events").touch()
     check_output(tmp_path)
+    (tmp_path / "checkpoints" / name).mkdir()
+    with pytest.raises(ConfigError, match=f"holds checkpoints/{name}, which a run has files of"):
+        check_output(tmp_path)
 
 
 @pytest.mark.parametrize("place", ["/proc", "/proc/deep"])
