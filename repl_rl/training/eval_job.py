@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repl_rl.errors import StorageError
+from repl_rl.errors import ConfigError, StorageError
 from repl_rl.progress import Progress
 from repl_rl.records import Scored
 from repl_rl.rollout.plan import Plan
@@ -123,7 +123,7 @@ def evaluate(
                 said = f"kept {len(made)} trajectories of {len(attempts)} in {output}"
                 try:
                     _kept(output, made, runtime, policy=policy)
-                except StorageError as error:  # what ended it matters more
+                except (ConfigError, StorageError) as error:  # what ended it matters more
                     said = str(error)
                 progress.warn(said)
             raise
@@ -139,7 +139,7 @@ def evaluate(
     if output is not None:
         try:
             _add_rates(_kept(output, scored, runtime, policy=policy), evaluation)
-        except StorageError as error:
+        except (ConfigError, StorageError) as error:
             raise StorageError(f"{error}; solved {evaluation.report}") from None
     return evaluation
 

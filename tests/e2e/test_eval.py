@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shutil
@@ -122,11 +123,19 @@ def test_what_was_measured_before_an_end_is_kept(
     kept = read_trajectories(tmp_path / "part" / "trajectories" / "eval.jsonl")
     assert {one.problem.id for one in kept} == {one.problem.id for one in made} != set()
 
-    def full(*_: Any, **__: Any) -> None:
-        raise StorageError("cannot write 'whole': No space left on device")
+    make = Path.mkdir
 
-    monkeypatch.setattr(eval_job, "_kept", full)
+    def mkdir(path: Path, *args: Any, **kwargs: Any) -> None:
+        """Of a disk that has filled since the output was checked."""
+        if path.is_relative_to(tmp_path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        make(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
     with pytest.raises(StorageError, match=r"No space left on device; solved [\d.]+ % of 2 "):
+        eval_job.evaluate(plan, SILENT, output=tmp_path / "whole")
+    monkeypatch.setattr(eval_job, "run_shown", called_off)
+    with pytest.raises(KeyboardInterrupt):
         eval_job.evaluate(plan, SILENT, output=tmp_path / "whole")
 
 
