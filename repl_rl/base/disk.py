@@ -51,6 +51,29 @@ def _reason(error: Exception, path: Path) -> str | None:
     return None
 
 
+def is_there(path: Path) -> bool:
+    """Unlike `Path.exists`, an OSError for a ring of links and for what lies below a file."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def check_writable(path: Path) -> None:
+    """ConfigError unless a file can be written at `path`, or added to. Leaves nothing there."""
+    try:
+        if is_there(path):
+            if not path.is_file():  # to open a pipe would wait for a reader
+                raise ConfigError(f"{str(path)!r} is no regular file")
+            path.open("ab").close()
+        else:
+            # A link to nothing yet: its target would be made.
+            tempfile.TemporaryFile(dir=os.path.dirname(os.path.realpath(path))).close()
+    except OSError as error:
+        raise ConfigError(f"cannot write to {str(path)!r}: {error.strerror}") from None
+
+
 def _refusal(folder: Path) -> str | None:
     """Return why the disk refuses one more MiB; None where it takes it."""
     try:

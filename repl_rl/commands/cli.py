@@ -15,6 +15,8 @@ import os
 import re
 import signal
 import sys
+import traceback
+from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
@@ -102,15 +104,27 @@ def main() -> None:
             raise
         _fail(lacking, USAGE_ERROR)
     except OSError as error:
-        # Of a path that a person gave, or a stdout that takes no more. Others keep their traceback.
-        if error.filename is not None and error.errno in (errno.EACCES, errno.ENAMETOOLONG):
+        # Others keep their traceback: they are a fault of ours, or of the machine.
+        if error.errno in (errno.EACCES, errno.ENAMETOOLONG) and _is_given(error.filename):
             _fail(one_row(f"{error.filename}: {error.strerror}"), USAGE_ERROR)
-        if error.filename is not None or error.errno != errno.ENOSPC:
+        if error.errno != errno.ENOSPC or not _is_of_terminal(error):
             raise
         _fail(f"stdout: {error.strerror}", FAILED)
     except (ReplRLError, SandboxError) as error:
         # It may quote the last words of another process, on rows of their own.
         _fail(clean(str(error)), FAILED)
+
+
+def _is_given(path: str | None) -> bool:
+    """True for what a word of the command names, and for what lies in it."""
+    words = [part for word in sys.argv[1:] for part in (word, word.partition("=")[2]) if part]
+    return path is not None and any(Path(path).is_relative_to(word) for word in words)
+
+
+def _is_of_terminal(error: OSError) -> bool:
+    """True where click or rich failed, which write to streams alone."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__")).partition(".")[0] in ("click", "rich")
 
 
 def _lacking(error: BaseException | None) -> str:

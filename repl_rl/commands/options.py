@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from logging import ERROR
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, Literal, TypeVar
 
 import click
 
+from repl_rl.base.disk import check_writable
 from repl_rl.base.plugins import resolve_model, search_too
 from repl_rl.base.terminal import one_row
 from repl_rl.config import Config
@@ -313,10 +313,7 @@ def check_picture(path: Path) -> None:
         raise ConfigError(f"{str(path)!r}: there is no folder {str(path.parent)!r}")
     if path.is_dir():
         raise ConfigError(f"{str(path)!r} is a folder; expected a file")
-    try:
-        tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        raise ConfigError(f"cannot write to {str(path.parent)!r}: {error.strerror}") from None
+    check_writable(path)
 
 
 def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -24,7 +22,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from repl_rl import former
-from repl_rl.base.disk import append_whole
+from repl_rl.base.disk import append_whole, check_writable, is_there
 from repl_rl.base.plugins import no_such
 from repl_rl.errors import ConfigError
 from repl_rl.records import Branch, Origin, OutcomeKind, Reward, Scored, StopReason, VerdictKind
@@ -294,28 +292,15 @@ def rows_of(scored: Iterable[Scored]) -> bytes:
 def check_appendable(path: Path) -> None:
     """ConfigError unless `append` can add rows to it. Leaves nothing there."""
     try:
-        if _is_there(path):
-            _last_origin(path)
-            path.open("ab").close()
-        else:
-            # A link to nothing yet: its target would be made.
-            tempfile.TemporaryFile(dir=os.path.dirname(os.path.realpath(path))).close()
+        _last_origin(path)
     except OSError as error:
         raise ConfigError(f"cannot write to {str(path)!r}: {error.strerror}") from None
-
-
-def _is_there(path: Path) -> bool:
-    """Unlike `Path.exists`, an OSError for a ring of links and for what lies below a file."""
-    try:
-        path.stat()
-    except FileNotFoundError:
-        return False
-    return True
+    check_writable(path)
 
 
 def _last_origin(path: Path) -> Origin | UnsetType | None:
     """That of a row at the end of a file; UNSET where it has no row."""
-    if not _is_there(path) or not size(path):
+    if not is_there(path) or not size(path):
         return UNSET
     if is_cut_off(path):
         raise ConfigError(f"{path} ends in the middle of a row; remove that, or give another file")

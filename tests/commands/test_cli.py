@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import shutil
@@ -16,6 +17,7 @@ import pytest
 
 from repl_rl import __version__
 from repl_rl.base.concurrency import received_signals
+from repl_rl.commands import cli
 from repl_rl.commands.options import before_libraries, say
 from repl_rl.config.resolve import resolve
 from repl_rl.errors import ConfigError
@@ -377,7 +379,7 @@ def test_what_an_evaluation_could_not_end_with_is_refused_before_it(
     assert (code, err) == (2, "repl-rl: 'bars.svg' is a folder; expected a file\n")
     code, _, err = call("eval", model, "--picture", "/proc/bars.svg")
     assert code == 2
-    assert "cannot write to '/proc'" in err
+    assert "cannot write to '/proc/bars.svg'" in err
 
 
 def test_a_whole_model_has_no_adapter_to_merge(call: Call, model: str) -> None:
@@ -390,6 +392,25 @@ def test_a_name_that_no_disk_takes_is_one_line(call: Call) -> None:
     name = "x" * 300
     code, _, err = call("plot", name)
     assert (code, err) == (2, f"repl-rl: {name}: File name too long\n")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PermissionError(errno.EACCES, "Permission denied", "/usr/bin/bwrap"),
+        OSError(errno.ENOSPC, "No space left on device"),
+    ],
+)
+def test_what_no_word_of_the_command_names_keeps_its_traceback(
+    error: OSError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "cli", fail)
+    monkeypatch.setattr(sys, "argv", ["repl-rl", "eval", "runs/mine", "--config=a.toml"])
+    with pytest.raises(OSError, match=str(error.strerror)):
+        cli.main()
 
 
 def test_a_stdout_that_takes_no_more_is_one_line(tmp_path: Path) -> None:
