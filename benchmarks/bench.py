@@ -128,8 +128,7 @@ def processor() -> str:
 
 
 def fast_dtype() -> str:
-    """`grpo.dtype` for a pretrained model: in bfloat16 where the device multiplies in it, which is
-    many times slower elsewhere."""
+    """`grpo.dtype` for a pretrained model: in bfloat16 where the device is fast in it."""
     import torch
 
     from repl_rl.models.precision import is_fast_in_bfloat16

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import platform
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -117,13 +118,18 @@ def is_fast_in_bfloat16(device: torch.device) -> bool:
     """Say whether its products in bfloat16 are faster than in float32: on a CPU without
     instructions for them they are many times slower."""
     if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported())
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    # oneDNN computes in it on any AVX512, which may take longer than float32.
+    has_products = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    is_fast = has_products or platform.machine() not in ("x86_64", "AMD64")
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and is_fast
 
 
 def slowness(types: Precision, device: torch.device) -> str | None:
     """A sentence where forwards in float32 would take much less time; None otherwise."""
-    if torch.bfloat16 not in (types.update, types.sampling) or is_fast_in_bfloat16(device):
+    # What samples elsewhere has a device of its own.
+    here = (types.update, types.sampling) if types.is_shared else (types.update,)
+    if torch.bfloat16 not in here or is_fast_in_bfloat16(device):
         return None
     name = "grpo.dtype" if types.update is torch.bfloat16 else "sampling.dtype"
     return (

@@ -127,6 +127,7 @@ def test_a_type_that_a_cpu_has_no_instructions_for_is_told_of(
     assert said is not None
     assert said.startswith(f"warning: {named}.dtype asks for bfloat16, which this cpu has no")
     assert slowness(chosen("cpu", "auto"), cpu) is None  # float32
+    assert slowness(chosen("cpu", "float32", "bfloat16", "vllm-server"), cpu) is None
     monkeypatch.setattr(precision_module, "is_fast_in_bfloat16", lambda device: True)
     assert slowness(types, cpu) is None
 
