@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,12 +34,13 @@ def survivors(processes: Iterable[psutil.Process]) -> list[str]:
     while left and time.monotonic() < deadline:
         time.sleep(0.01)
         left = [process for process in left if is_running(process)]
-    return [said for process in left if (said := _state(process.pid))]
+    return [_state(process.pid) for process in left if is_running(process)]
 
 
 def _state(pid: int) -> str:
-    """State of a process, in Linux' words; empty once it is gone."""
-    try:
-        return "; ".join(Path(f"/proc/{pid}/{name}").read_text() for name in ("stat", "wchan"))
-    except OSError:
-        return ""
+    """State of a process, in Linux' words, as far as they can be read."""
+    said = [str(pid)]
+    for name in ("stat", "wchan"):
+        with contextlib.suppress(OSError):
+            said.append(Path(f"/proc/{pid}/{name}").read_text())
+    return "; ".join(said)
