@@ -32,7 +32,7 @@ def is_solved(scored: Scored) -> bool:
 
 
 def is_ungraded(scored: Scored) -> bool:
-    """True where a reward reads no verdict in what was not solved."""
+    """True for an unsolved trajectory whose verdict has no outcome reward, such as unknown."""
     is_unscored = scored.verdict is not None and scored.reward.outcome_reward is None
     return is_unscored and not is_solved(scored)
 

@@ -261,8 +261,9 @@ def open_runtime(
     the attempts, if there are any.
 
     Where `auto` came to an engine that does not start, or does not sample from the weights, the
-    runtime's plan and model are those of the engine `hf`. Raises ConfigError if the trajectories in
-    flight cannot fit in memory, or one of them in what the model attends to.
+    runtime's plan and model are those of the engine `hf`, unless servers are listed. Raises
+    ConfigError if the trajectories in flight cannot fit in memory, or one of them in what the model
+    attends to.
     """
     interrupts = interrupts or Interrupts()
     opening = partial(

@@ -83,7 +83,7 @@ def merge(model: str, output: Path) -> None:
     """
     loaded = load_model(model, device=pick_device("cpu"), precision=Precision())
     if not is_adapted(loaded.model):
-        raise ConfigError(f"{model!r} holds a whole model; there is no adapter to merge")
+        raise ConfigError(f"{model!r} holds no adapter to merge")
     loaded.save(output, is_merged=True)
 
 

@@ -264,7 +264,8 @@ class LineGRPOTrainer(GRPOTrainer):
         return rollout_rows(self.scored, self._is_left_out)
 
     def _left_out(self) -> list[bool]:
-        """Mark trajectories in which no token counts. Siblings' baselines still hold them."""
+        """Mark trajectories in which no token counts. Those with an outcome reward stay in their
+        siblings' baselines."""
         rerolls, grows = self._line_config.rerolls, self._credit.grows
         dead = advantages.dead_groups(self.scored, self._credit) if rerolls else set[int]()
         seen = set[tuple[int, int]]()
