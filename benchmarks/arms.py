@@ -152,12 +152,10 @@ def train_all(
 def train(path: Path, settings: Mapping[str, object], seed: int, *, beside: Path) -> None:
     """One run to its end. CPU seconds of each part of it, children's too, are kept beside it.
 
-    SystemExit where it fails, another process writes to it, or it was begun with other settings.
+    SystemExit where it fails, another process writes to it, or as `hold` says.
     """
-    ended, asked = path / "ended", json.dumps({**settings, "seed": seed}, sort_keys=True)
-    kept = path.with_name(f"{path.name}.json")
-    if path.exists() and kept.exists() and kept.read_text() != asked:
-        raise SystemExit(f"{path} has other settings, in {kept}; give another --output")
+    hold(path, {**settings, "seed": seed})
+    ended = path / "ended"
     if ended.exists():
         return
     if (path / "checkpoints" / "final").exists():
@@ -166,8 +164,6 @@ def train(path: Path, settings: Mapping[str, object], seed: int, *, beside: Path
         except ConfigError as error:
             raise SystemExit(str(error)) from None
         shutil.rmtree(path)  # nobody knows whether it was measured in the end, or what it took
-    path.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(asked)
     words = ["--resume", str(path)]
     if not (path / "config.toml").exists():
         words = ["--task", str(settings["task"]), "--seed", str(seed), "--output", str(path)]
@@ -190,6 +186,19 @@ def train(path: Path, settings: Mapping[str, object], seed: int, *, beside: Path
     if done.returncode:
         raise SystemExit(f"{path}: exit code {done.returncode}\n{done.stderr[-2000:]}")
     ended.touch()
+
+
+def hold(path: Path, settings: Mapping[str, object]) -> None:
+    """Keep settings beside the folder that they make.
+
+    SystemExit where it is there, and was made with others or nobody knows which.
+    """
+    asked = json.dumps(settings, sort_keys=True)
+    kept = path.with_name(f"{path.name}.json")
+    if path.exists() and not (kept.exists() and kept.read_text() == asked):
+        raise SystemExit(f"{path} has other settings, or {kept} is gone; give another --output")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(asked)
 
 
 def read_run(path: Path, arm: str, seed: int) -> Run:

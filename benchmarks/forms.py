@@ -43,7 +43,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from arms import COMMAND, MORE_WORDS, SMALL, rate_at, read_run, small_starter, train
+from arms import COMMAND, MORE_WORDS, SMALL, hold, rate_at, read_run, small_starter, train
 from bench import fast_dtype
 from form_tables import Row, habits, picture, read_rows, tables
 
@@ -149,7 +149,6 @@ TRIALS = {
             settings={
                 **BARE,
                 "eval.problems": 100,
-                "grpo.dtype": fast_dtype(),
                 "grpo.importance": "off",
                 "grpo.micro_batch_size": 20,
                 "report.checkpoint_every": 1000,  # each has a few hundred MB
@@ -193,6 +192,8 @@ class Case:
     @property
     def settings(self) -> dict[str, object]:
         settings = {**COMMON, **self.trial.settings, "task": self.trial.task}
+        if self.trial.recipe is None:
+            settings["grpo.dtype"] = fast_dtype()
         return {**settings, "sampling.sampler": FORMS[self.form]}
 
 
@@ -326,9 +327,7 @@ def begun(case: Case) -> Path:
     if case.trial.recipe is None:
         case.folder.mkdir(parents=True, exist_ok=True)
         with alone(path):
-            if not (path / "checkpoints" / "final").exists():
-                shutil.rmtree(path, ignore_errors=True)
-                warm_start(case, path)
+            warm_start(case, path)
         return path
     tiers = case.trial.settings.get("task.tiers", [])
     assert isinstance(tiers, list)
@@ -343,13 +342,17 @@ def begun(case: Case) -> Path:
 
 
 def warm_start(case: Case, path: Path) -> None:
-    """Show a pretrained model demonstrations in a form; an adapter learns."""
+    """Show a pretrained model demonstrations in a form, unless that was done."""
     words = [*COMMAND[:-1], "warmstart", "--seed", str(case.seed), "--output", str(path)]
     settings = {**WARM, **case.settings, "eval.problems": 0}  # measured by a run of no steps
     settings["warmstart.demonstrations"] = case.trial.demonstrations
     words += ["--task", str(settings.pop("task")), "--model", str(case.model)]
     for name, value in settings.items():
         words += ["--set", f"{name}={json.dumps(value)}"]
+    hold(path, {"words": words})
+    if (path / "checkpoints" / "final").exists():
+        return
+    shutil.rmtree(path, ignore_errors=True)
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=HERE)
     if done.returncode:
         raise SystemExit(f"{path}: exit code {done.returncode}\n{done.stderr[-2000:]}")

@@ -42,6 +42,7 @@ from arms import (
     Run,
     by_arm,
     common_tokens,
+    hold,
     interval,
     mean,
     rate_at,
@@ -102,7 +103,6 @@ TRIALS = {
         [1, 2],
         {
             "task.tiers": [3],
-            "grpo.dtype": fast_dtype(),
             "grpo.importance": "off",
             "grpo.micro_batch_size": 16,
             "grpo.problems_per_step": 4,
@@ -139,6 +139,8 @@ def main() -> None:
         trial = TRIALS[name]
         given = dict(map(setting, args.overrides))
         common = {**COMMON, **trial.settings, **given, "task": trial.task}
+        if trial.recipe is None:
+            common.setdefault("grpo.dtype", fast_dtype())
         if trial.recipe is not None:
             starter = small_starter(
                 trial.starter_of,
@@ -197,9 +199,6 @@ def warm(model: Path, path: Path, count: int, common: Mapping[str, object]) -> P
     """The model after a warm start on so many scripts of the task of `common`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with alone(path):
-        if (path / "checkpoints" / "final").exists():
-            return path / "checkpoints" / "final"
-        shutil.rmtree(path, ignore_errors=True)  # one that was ended cannot go on
         task = str(common["task"])
         words = ["warmstart", "--task", task, "--model", str(model), "--output", str(path)]
         for text in (
@@ -211,6 +210,10 @@ def warm(model: Path, path: Path, count: int, common: Mapping[str, object]) -> P
         ):
             if not text.startswith(("grpo.", "report.")):
                 words += ["--set", text]
+        hold(path, {"words": words})
+        if (path / "checkpoints" / "final").exists():
+            return path / "checkpoints" / "final"
+        shutil.rmtree(path, ignore_errors=True)  # one that was ended cannot go on
         subprocess.run([*COMMAND[:-1], *words], check=True, cwd=HERE, stdout=sys.stderr)
     return path / "checkpoints" / "final"
 

@@ -144,6 +144,7 @@ def test_a_run_that_ended_after_its_driver_is_made_again(
         return subprocess.CompletedProcess(words, 0, "", "")
 
     monkeypatch.setattr(arms.subprocess, "run", run)
+    arms.hold(tmp_path / "run", {"task": "t", "seed": 0})
     folder = RunFolder(tmp_path / "run")
     final = tmp_path / "run" / "checkpoints" / "final"
     final.mkdir(parents=True)
@@ -183,3 +184,6 @@ def test_the_seconds_of_a_run_are_those_of_all_its_parts(
     for other, seed in (({"task": "t", "grpo.steps": 9}, 0), ({"task": "t"}, 1)):
         with pytest.raises(SystemExit, match=r"has other settings, .* give another --output"):
             arms.train(run, other, seed, beside=tmp_path)
+    (tmp_path / "run.json").unlink()
+    with pytest.raises(SystemExit, match=r"run\.json is gone; give another --output"):
+        arms.train(run, {"task": "t"}, 0, beside=tmp_path)
