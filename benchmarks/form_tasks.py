@@ -1,7 +1,8 @@
 """Tasks for `forms.py`, beside those that are there: their demonstrations suit every form.
 
-Euclid   a family of reasoning-gym whose next line is made of the value of the last one
-Words    the kinds of `examples/word_problems.py`, without end
+Euclid        a family of reasoning-gym whose next line is made of the value of the last one
+NamedEuclid   the same problems by a loop over names: whoever writes it needs no value
+Words         the kinds of `examples/word_problems.py`, without end
 """
 
 import random
@@ -35,18 +36,38 @@ class Euclid:
         return self._family.grade(problem, submission)
 
     def demonstrate(self, problem: Problem, rng: random.Random) -> Script:
-        numbers = problem.statement.partition(": ")[2].partition(".")[0]
-        a, b = (int(one) for one in numbers.split(", "))
+        a, b = numbers_of(problem)
         while b:
-            line = f"{a} % {b}"
-            if is_slip := rng.random() < SLIP:
-                yield line + ")"
-            if not is_slip or rng.random() < 0.5:
-                yield line
+            yield from typed(f"{a} % {b}", rng)
             a, b = b, a % b
             if b and rng.random() < EARLY / 4:
                 break
         yield f"submit_final_answer({a})"
+
+
+class NamedEuclid(Euclid):
+    """The same in two lines. Ends too early where the loop is forgotten."""
+
+    def demonstrate(self, problem: Problem, rng: random.Random) -> Script:
+        a, b = numbers_of(problem)
+        step = "a, b = b, a % b"
+        yield from typed(f"a, b = {a}, {b}", rng)
+        yield from typed(step if rng.random() < EARLY else f"while b: {step}", rng)
+        yield "submit_final_answer(a)"
+
+
+def numbers_of(problem: Problem) -> tuple[int, int]:
+    """Return the two numbers whose divisor is sought."""
+    a, b = problem.statement.partition(": ")[2].partition(".")[0].split(", ")
+    return int(a), int(b)
+
+
+def typed(line: str, rng: random.Random) -> Script:
+    """A line as it is typed: mistyped at times, and then perhaps again."""
+    if is_slip := rng.random() < SLIP:
+        yield line + ")"
+    if not is_slip or rng.random() < 0.5:
+        yield line
 
 
 class Words:

@@ -16,6 +16,7 @@ others at each of `--rates`; the table has the best one of each form by all seed
 
     doors     lines are mistyped, and one must see it (`doors.py`)
     euclid    `reasoning-gym:gcd`, where a line is made of the value before it (`form_tasks.py`)
+    named     the same by a loop over names, where no value has to be seen
     tier-1    the packaged task, where one line decides
     tier-2    the same, a tier up
 
@@ -125,6 +126,13 @@ TRIALS = {
     ),
     "euclid": Trial(
         task="form_tasks:Euclid",
+        rates=LOW_RATES,
+        tokens=40_000,
+        recipe=FEW_WORDS,
+        settings=BARE,
+    ),
+    "named": Trial(
+        task="form_tasks:NamedEuclid",
         rates=LOW_RATES,
         tokens=40_000,
         recipe=FEW_WORDS,

@@ -280,12 +280,12 @@ def test_a_policy_that_writes_what_is_shown_has_the_trajectory_that_is_shown(
     assert [line.outcome.kind for line in again.lines] == [line.outcome.kind for line in made.lines]
 
 
-@pytest.mark.parametrize("name", ["Words", "Euclid"])
+@pytest.mark.parametrize("name", ["Words", "Euclid", "NamedEuclid"])
 def test_scripts_of_a_task_are_right_but_for_what_they_mistype(
     forms: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Run without slips: by Python, of a script that this repository writes."""
-    if name == "Euclid":
+    if name != "Words":
         pytest.importorskip("reasoning_gym")
     monkeypatch.syspath_prepend(str(BENCHMARKS.parent / "examples"))
     task = getattr(importlib.import_module("form_tasks"), name)()
@@ -299,9 +299,12 @@ def test_scripts_of_a_task_are_right_but_for_what_they_mistype(
             line = importlib.import_module("form_scripts").answered(script, "")
         names: dict[str, Any] = {"submit_final_answer": str}
         *before, last = [line for line in lines if slip(line) is None]
-        exec("\n".join(before), names)
-        right += eval(last, names) == problem.meta["answer"]
-    assert right == 20 if name != "Euclid" else 10 < right < 20
+        try:
+            exec("\n".join(before), names)
+            right += eval(last, names) == problem.meta["answer"]
+        except NameError:  # the line that binds the names was not typed again
+            assert name == "NamedEuclid"
+    assert right == 20 if name == "Words" else 10 < right < 20
 
 
 def test_a_demonstration_over_a_limit_is_cut_as_a_rollout_is(forms: ModuleType) -> None:
@@ -437,7 +440,8 @@ def test_a_row_that_is_on_file_is_not_measured_again(
 
 
 @pytest.mark.parametrize(
-    "task", ["euclid", "doors", "tier-1", "tier-2", "real-doors", "real-euclid", "real-words"]
+    "task",
+    ["euclid", "named", "doors", "tier-1", "tier-2", "real-doors", "real-euclid", "real-words"],
 )
 def test_the_notes_say_what_the_kept_rows_say(forms: ModuleType, task: str) -> None:
     tables = importlib.import_module("form_tables")
