@@ -124,20 +124,16 @@ TRIALS = {
         settings=BARE,
         margins={"block": 1.8},  # half of the first ones are typed again
     ),
-    "euclid": Trial(
-        task="form_tasks:Euclid",
-        rates=LOW_RATES,
-        tokens=40_000,
-        recipe=FEW_WORDS,
-        settings=BARE,
-    ),
-    "named": Trial(
-        task="form_tasks:NamedEuclid",
-        rates=LOW_RATES,
-        tokens=40_000,
-        recipe=FEW_WORDS,
-        settings=BARE,
-    ),
+    **{
+        name: Trial(
+            task=f"form_tasks:{task}",
+            rates=LOW_RATES,
+            tokens=40_000,
+            recipe=FEW_WORDS,
+            settings=BARE,
+        )
+        for name, task in (("euclid", "Euclid"), ("named", "NamedEuclid"))
+    },
     **{
         f"tier-{tier}": Trial(
             task="sympy-proofs",
