@@ -201,6 +201,24 @@ def hold(path: Path, settings: Mapping[str, object]) -> None:
     kept.write_text(asked)
 
 
+def warm_started(path: Path, words: Sequence[str], *, beside: Path) -> Path:
+    """Weights of a warm start by `repl-rl warmstart` with these words, made unless they are there.
+
+    SystemExit where it fails, or as `hold` says.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    final = path / "checkpoints" / "final"
+    with alone(path):
+        hold(path, {"words": words})
+        if not final.exists():
+            shutil.rmtree(path, ignore_errors=True)  # one that was ended cannot go on
+            command = [*COMMAND[:-1], "warmstart", "--output", str(path), *words]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=beside)
+            if done.returncode:
+                raise SystemExit(f"{path}: exit code {done.returncode}\n{done.stderr[-2000:]}")
+    return final
+
+
 def read_run(path: Path, arm: str, seed: int) -> Run:
     """The points of a run, and its habits step by step."""
     curve = read_curve(path)

@@ -37,18 +37,15 @@ import itertools
 import json
 import math
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from arms import COMMAND, MORE_WORDS, SMALL, hold, rate_at, read_run, small_starter, train
+from arms import MORE_WORDS, SMALL, rate_at, read_run, small_starter, train, warm_started
 from bench import fast_dtype
 from form_tables import Row, habits, picture, read_rows, tables
 
-from repl_rl.base.disk import alone
 from repl_rl.rollout.plan import sampler_class, script_sampler
 from repl_rl.runs.folder import evaluation_name
 from repl_rl.runs.metrics import read_rows as read_metrics
@@ -329,9 +326,7 @@ def begun(case: Case) -> Path:
     """The model that a case begins with, made unless it is there."""
     path = case.folder / "starter"
     if case.trial.recipe is None:
-        case.folder.mkdir(parents=True, exist_ok=True)
-        with alone(path):
-            warm_start(case, path)
+        warm_start(case, path)
         return path
     tiers = case.trial.settings.get("task.tiers", [])
     assert isinstance(tiers, list)
@@ -347,19 +342,13 @@ def begun(case: Case) -> Path:
 
 def warm_start(case: Case, path: Path) -> None:
     """Show a pretrained model demonstrations in a form, unless that was done."""
-    words = [*COMMAND[:-1], "warmstart", "--seed", str(case.seed), "--output", str(path)]
     settings = {**WARM, **case.settings, "eval.problems": 0}  # measured by a run of no steps
     settings["warmstart.demonstrations"] = case.trial.demonstrations
-    words += ["--task", str(settings.pop("task")), "--model", str(case.model)]
+    words = ["--seed", str(case.seed), "--task", str(settings.pop("task"))]
+    words += ["--model", str(case.model)]
     for name, value in settings.items():
         words += ["--set", f"{name}={json.dumps(value)}"]
-    hold(path, {"words": words})
-    if (path / "checkpoints" / "final").exists():
-        return
-    shutil.rmtree(path, ignore_errors=True)
-    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=HERE)
-    if done.returncode:
-        raise SystemExit(f"{path}: exit code {done.returncode}\n{done.stderr[-2000:]}")
+    warm_started(path, words, beside=HERE)
 
 
 def habits_at(run: Path, step: int) -> dict[str, float]:

@@ -25,24 +25,19 @@ DIR/TASK/runs.jsonl, and a table to DIR/TASK/table.md.
 import argparse
 import json
 import math
-import shutil
 import statistics
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from arms import (
-    COMMAND,
     MORE_WORDS,
     SMALL,
     Arm,
     Run,
     by_arm,
     common_tokens,
-    hold,
     interval,
     mean,
     rate_at,
@@ -51,10 +46,10 @@ from arms import (
     small_starter,
     tokens_to,
     train_all,
+    warm_started,
 )
 from bench import fast_dtype
 
-from repl_rl.base.disk import alone
 from repl_rl.runs.folder import rollouts_name
 from repl_rl.runs.metrics import read_curve
 from repl_rl.runs.summary import is_solved
@@ -139,8 +134,6 @@ def main() -> None:
         trial = TRIALS[name]
         given = dict(map(setting, args.overrides))
         common = {**COMMON, **trial.settings, **given, "task": trial.task}
-        if trial.recipe is None:
-            common.setdefault("grpo.dtype", fast_dtype())
         if trial.recipe is not None:
             starter = small_starter(
                 trial.starter_of,
@@ -150,6 +143,7 @@ def main() -> None:
                 tiers=trial.starter_tiers,
             )
         else:
+            common.setdefault("grpo.dtype", fast_dtype())
             easier = {**common, "task.tiers": trial.starter_tiers}
             starter = warm(args.model.resolve(), folder / "starter", SHOWN_TO_MODEL, easier)
         arms = []
@@ -197,25 +191,17 @@ def num_groups(common: Mapping[str, object]) -> int:
 
 def warm(model: Path, path: Path, count: int, common: Mapping[str, object]) -> Path:
     """The model after a warm start on so many scripts of the task of `common`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with alone(path):
-        task = str(common["task"])
-        words = ["warmstart", "--task", task, "--model", str(model), "--output", str(path)]
-        for text in (
-            f"warmstart.demonstrations={count}",
-            "warmstart.epochs=3",
-            "warmstart.problems_before=0",
-            *(f"{name}={json.dumps(value)}" for name, value in common.items() if "." in name),
-            "eval.problems=0",  # a run measures it before its first step
-        ):
-            if not text.startswith(("grpo.", "report.")):
-                words += ["--set", text]
-        hold(path, {"words": words})
-        if (path / "checkpoints" / "final").exists():
-            return path / "checkpoints" / "final"
-        shutil.rmtree(path, ignore_errors=True)  # one that was ended cannot go on
-        subprocess.run([*COMMAND[:-1], *words], check=True, cwd=HERE, stdout=sys.stderr)
-    return path / "checkpoints" / "final"
+    words = ["--task", str(common["task"]), "--model", str(model)]
+    for text in (
+        f"warmstart.demonstrations={count}",
+        "warmstart.epochs=3",
+        "warmstart.problems_before=0",
+        *(f"{name}={json.dumps(value)}" for name, value in common.items() if "." in name),
+        "eval.problems=0",  # a run measures it before its first step
+    ):
+        if not text.startswith(("grpo.", "report.")):
+            words += ["--set", text]
+    return warm_started(path, words, beside=HERE)
 
 
 def table(runs: Sequence[Run], folder: Path, *, tokens: int, goal: float) -> str:

@@ -115,10 +115,10 @@ def main() -> None:
         _fail(clean(str(error)), FAILED)
 
 
-def _is_given(path: str | None) -> bool:
-    """True for what a word of the command names, and for what lies in it."""
+def _is_given(path: object) -> bool:
+    """True for a path that a word of the command names, and for one in it."""
     words = [part for word in sys.argv[1:] for part in (word, word.partition("=")[2]) if part]
-    return path is not None and any(Path(path).is_relative_to(word) for word in words)
+    return isinstance(path, str) and any(Path(path).is_relative_to(word) for word in words)
 
 
 def _is_of_terminal(error: OSError) -> bool:

@@ -126,7 +126,7 @@ def test_what_was_measured_before_an_end_is_kept(
     make = Path.mkdir
 
     def mkdir(path: Path, *args: Any, **kwargs: Any) -> None:
-        """Of a disk that has filled since the output was checked."""
+        """Refuse as a disk does that has filled since the output was checked."""
         if path.is_relative_to(tmp_path):
             raise OSError(errno.ENOSPC, "No space left on device")
         make(path, *args, **kwargs)

@@ -28,7 +28,7 @@ def is_running(process: psutil.Process) -> bool:
 
 
 def survivors(processes: Iterable[psutil.Process]) -> list[str]:
-    """Those that do not end within PATIENCE_S: what Linux says of them, and where they wait."""
+    """A text for each that does not end within PATIENCE_S: its state, and where it waits."""
     deadline = time.monotonic() + PATIENCE_S
     left = [process for process in processes if is_running(process)]
     while left and time.monotonic() < deadline:
