@@ -227,8 +227,8 @@ class GRPOConfig:
     prefix_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
     """Share of the groups that begin after copied lines of a script that solved their problem. The
     script is an earlier success of the run, or else a demonstration of the task. Copied lines are
-    not trained. The more often these groups succeed, the more lines they have to write.
-    Measurements begin at the prompt."""
+    not trained. The more often groups of a family and tier succeed, the more lines they have to
+    write. Measurements begin at the prompt."""
     updates_per_rollout: Annotated[int, Meta(ge=1)] = 1
     """Updates that share the trajectories of one rollout, which has this many times
     `problems_per_step` groups. From the second update on, the policy has moved since it sampled."""

@@ -1,7 +1,7 @@
 """Starts of groups behind lines of a script that solved their problem: `grpo.prefix_share`.
 
     rows of earlier steps, the task's scripts -> a Stem for each group that is chosen
-    rows of a step -> share of a script's lines that the next groups write themselves
+    rows of a step -> share of a script's lines that the next groups of a kind write themselves
 
 As in AdaBack (arXiv:2506.18110) and PrefixRL (arXiv:2601.18795), but a kernel runs the lines, so a
 group begins in the very state of the interpreter. Everything here follows from the config and from
@@ -37,10 +37,13 @@ from repl_rl.transcript.encoding import Encoding
 FIRST_LEFT = 0.25
 """Share of a script's lines that is left to write at first."""
 MOVE = 0.05
-"""The most that a step changes this share by."""
+"""The most that a step changes this share by, for problems of one kind."""
 TOO_HARD, TOO_EASY = 0.25, 0.75
 """Solve rates of a group below which the next ones begin further on, and above which further back.
 """
+Kind = tuple[str | None, str | None]
+"""Family and tier of a problem. With one share for all it stands still where some always fail and
+others always succeed, and SmolLM2-135M then lost what it could do (docs/lab-notes.md)."""
 _MOST_TRIES = 4
 """Scripts of a problem that are run before its group begins at the prompt."""
 _MOST_KEPT = 4096
@@ -57,8 +60,9 @@ class SolvedPrefixes:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._plan = runtime.plan
-        self.left = FIRST_LEFT
-        """Share of a script's lines that a group writes itself; 1 is the whole of it."""
+        self.left: dict[Kind, float] = {}
+        """Share of a script's lines that a group writes itself; 1 is the whole of it. For kinds
+        that have moved."""
         self._solved: dict[str, Scored] = {}
         """Successes by the ids of their problems, the latest last; on the first rank alone."""
         self._known: dict[str, Scored] = {}
@@ -66,7 +70,7 @@ class SolvedPrefixes:
 
     def learn(self, scored: Iterable[Scored]) -> None:
         """Take in the rows of a step, in their order."""
-        moves = []
+        moves: dict[Kind, list[int]] = {}
         for number, rows in groupby(scored, key=attrgetter("trajectory.group_index")):
             siblings = list(rows)
             for one in filter(is_solved, siblings):
@@ -74,15 +78,22 @@ class SolvedPrefixes:
                 self._solved[one.problem.id] = one
             has_stem = any(one.trajectory.branch for one in siblings)
             graded = [one for one in siblings if not is_ungraded(one)]
-            if graded and (has_stem or (self.left == 1.0 and self._is_chosen(number))):
+            problem = siblings[0].problem
+            is_whole = self.left_of(problem) == 1.0
+            if graded and (has_stem or (is_whole and self._is_chosen(number))):
                 rate = statistics.fmean(map(is_solved, graded))
-                moves.append((rate > TOO_EASY) - (rate < TOO_HARD))
+                move = (rate > TOO_EASY) - (rate < TOO_HARD)
+                moves.setdefault(_kind(problem), []).append(move)
         for name in list(self._solved)[:-_MOST_KEPT]:
             del self._solved[name]
-        if moves:
+        for kind, found in moves.items():
             # Rounded, so that moves of a third of a step add up to a whole.
-            moved = round(self.left + MOVE * statistics.fmean(moves), 9)
-            self.left = min(1.0, max(0.0, moved))
+            moved = round(self.left.get(kind, FIRST_LEFT) + MOVE * statistics.fmean(found), 9)
+            self.left[kind] = min(1.0, max(0.0, moved))
+
+    def left_of(self, problem: Problem) -> float:
+        """Return the share of a script's lines that groups of this kind of problem write."""
+        return self.left.get(_kind(problem), FIRST_LEFT)
 
     def agree(self, problems: Mapping[int, Problem]) -> None:
         """Let each rank know what the first one has learned about its problems; all call it."""
@@ -96,9 +107,11 @@ class SolvedPrefixes:
 
         `agree` has been called for them. Scripts of the task run in kernels of their own.
         """
-        if self.left == 1.0:
-            return {}
-        chosen = {number: one for number, one in problems.items() if self._is_chosen(number)}
+        chosen = {
+            number: one
+            for number, one in problems.items()
+            if self._is_chosen(number) and self.left_of(one) < 1.0
+        }
         scripts = {
             number: self._known[one.id]
             for number, one in chosen.items()
@@ -114,7 +127,7 @@ class SolvedPrefixes:
         begun = [one for one in scored if one.trajectory.branch is not None]
         row = {
             "prefix/groups": float(len({one.trajectory.group_index for one in begun})),
-            "prefix/left": self.left,
+            "prefix/left": statistics.fmean(self.left_of(one.problem) for one in scored),
         }
         if begun:
             copied = (one.trajectory.num_copied_lines for one in begun)
@@ -138,7 +151,8 @@ class SolvedPrefixes:
         """
         lines = solved.trajectory.lines
         setup = (*self._runtime.env.setup, *solved.problem.setup)
-        num_left = math.floor(self.left * len(lines) + self._draw(number, "prefix lines"))
+        left = self.left_of(solved.problem)
+        num_left = math.floor(left * len(lines) + self._draw(number, "prefix lines"))
         most = len(lines) - max(1, min(num_left, len(lines) - 1))
         at = next(at for at in range(most, -1, -1) if can_be_had_again(lines[:at], setup))
         return Stem(trajectory=solved.trajectory, num_lines=at, is_sibling=False)
@@ -235,3 +249,7 @@ def run_as_one(run: Run, attempts: Sequence[Attempt], *, more: More | None = Non
     fresh = run([replace(attempts[at], stem=None) for at in rows])
     anew = dict(zip(rows, fresh, strict=True))
     return [anew.get(at, one) for at, one in enumerate(scored)]
+
+
+def _kind(problem: Problem) -> Kind:
+    return problem.meta.get("family"), problem.meta.get("tier")

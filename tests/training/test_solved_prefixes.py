@@ -127,6 +127,8 @@ def sources(stem: Stem) -> list[str]:
     return [line.source for line in stem.trajectory.lines[: stem.num_lines]]
 
 
+PLAIN = (None, None)
+"""The kind of a problem without a family and a tier."""
 BEHIND_ONE = Branch(sibling_index=None, num_lines=1, seed=3)
 
 
@@ -146,17 +148,17 @@ def test_a_quarter_of_a_script_is_left_at_first_and_at_least_its_last_line() -> 
         " a + b\n",
     ]
     found = prefixes(RIGHT)
-    found.left = 0.5
+    found.left[PLAIN] = 0.5
     assert sources(found.stems({0: problem(0)})[0]) == [" a = 1\n", " b = 1\n"]
     found = prefixes(RIGHT)
-    found.left = 0.0
+    found.left[PLAIN] = 0.0
     assert found.stems({0: problem(0)})[0].num_lines == 3
 
 
 def test_a_fraction_of_a_line_is_rounded_by_a_draw() -> None:
     """2.4 lines of 4 are left: 2 lines in 60 % of groups, and else 3."""
     found = prefixes(*[RIGHT] * 200)
-    found.left = 0.6
+    found.left[PLAIN] = 0.6
     stems = found.stems({number: problem(number) for number in range(200)})
     given = [stem.num_lines for stem in stems.values()]
     assert set(given) == {1, 2}
@@ -166,7 +168,7 @@ def test_a_fraction_of_a_line_is_rounded_by_a_draw() -> None:
 def test_a_script_of_two_lines_gives_its_first_until_all_is_left_to_write() -> None:
     """Rounded by a draw alone, 1.8 lines would leave both in 80 % of groups."""
     found = prefixes(*[("a = 2", "submit_final_answer(2)")] * 50)
-    found.left = 0.9
+    found.left[PLAIN] = 0.9
     stems = found.stems({number: problem(number) for number in range(50)})
     assert [stem.num_lines for stem in stems.values()] == [1] * 50
 
@@ -190,7 +192,7 @@ def test_a_script_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_is_given_where_all_lines_are_left_to_write() -> None:
     found = prefixes(RIGHT)
-    found.left = 1.0
+    found.left[PLAIN] = 1.0
     assert found.stems({0: problem(0)}) == {}
 
 
@@ -204,7 +206,7 @@ def test_the_latest_success_of_the_run_comes_before_the_scripts_of_the_task() ->
     found = prefixes(RIGHT)
     found.learn([written(0, RIGHT, group=7)])
     found.learn([written(0, longer, group=8), written(0, WRONG, group=8)])
-    found.left = 0.4
+    found.left[PLAIN] = 0.4
     found.agree({0: problem(0)})
     stem = found.stems({0: problem(0)})[0]
     assert sources(stem) == [" a = 0\n", " a = 1\n", " b = 1\n"]
@@ -233,7 +235,7 @@ def test_nothing_begins_behind_a_clock_or_a_draw(lines: Sequence[str], behind: i
 
 def test_nothing_begins_inside_an_open_statement() -> None:
     found = prefixes(("a = 1", "if a:", "    b = 1", "", "submit_final_answer(2)"))
-    found.left = 0.5  # of 5 lines 2 are left: 3 are given, and the third is inside the block
+    found.left[PLAIN] = 0.5  # of 5 lines 2 are left: 3 are given, and the third is inside the block
     assert found.stems({0: problem(0)})[0].num_lines == 1
 
 
@@ -253,7 +255,25 @@ def test_success_of_groups_moves_their_beginnings_back(
 ) -> None:
     found = prefixes()
     found.learn([one for at, rights in enumerate(groups) for one in group(at, *rights)])
-    assert found.left == pytest.approx(left)
+    assert found.left_of(problem(0)) == pytest.approx(left)
+
+
+def test_each_family_and_tier_has_a_share_of_its_own() -> None:
+    """One kind succeeds and one fails: 0.25 + 0.05 and 0.25 - 0.05, and a third stays at 0.25."""
+    easy = {"family": "sums", "tier": "1"}
+    kinds = easy, {**easy, "tier": "2"}, {"family": "roots", "tier": "1"}
+    found = prefixes(*[RIGHT] * 2)
+    rows = [
+        replace(one, problem=replace(one.problem, meta=meta))
+        for number, meta in enumerate(kinds[:2])
+        for one in group(number, number == 0, number == 0)
+    ]
+    found.learn(rows)
+    problems = {at: replace(problem(at), meta=meta) for at, meta in enumerate(kinds)}
+    assert [found.left_of(one) for one in problems.values()] == pytest.approx([0.30, 0.20, 0.25])
+    assert found.metrics(rows)["prefix/left"] == pytest.approx(0.25)
+    found.left[("sums", "1")] = 1.0
+    assert list(found.stems({0: problems[0], 1: problems[1]})) == [1]
 
 
 def test_an_answer_without_a_verdict_moves_nothing() -> None:
@@ -261,9 +281,9 @@ def test_an_answer_without_a_verdict_moves_nothing() -> None:
     right, wrong = group(0, True, False)
     ungraded = replace(wrong, reward=replace(wrong.reward, outcome_reward=None))
     found.learn([right, ungraded])  # one of one, and not one of two
-    assert found.left == pytest.approx(0.30)
+    assert found.left_of(problem(0)) == pytest.approx(0.30)
     found.learn([ungraded, ungraded])
-    assert found.left == pytest.approx(0.30)
+    assert found.left_of(problem(0)) == pytest.approx(0.30)
 
 
 def test_parts_of_a_move_add_up_to_the_whole_script() -> None:
@@ -275,20 +295,20 @@ def test_parts_of_a_move_add_up_to_the_whole_script() -> None:
     step = [one for at in range(4) for one in group(at, at < 3, True)]
     for _ in range(20):
         found.learn(step)
-    assert found.left == 1.0
+    assert found.left_of(problem(0)) == 1.0
 
 
 def test_groups_from_the_prompt_move_nothing_but_where_all_is_left_to_write() -> None:
     found = prefixes()
     found.learn(group(0, False, False, branch=None))
-    assert found.left == 0.25
-    found.left = 1.0
+    assert found.left_of(problem(0)) == 0.25
+    found.left[PLAIN] = 1.0
     found.learn(group(1, False, False, branch=None))
-    assert found.left == pytest.approx(0.95)
+    assert found.left_of(problem(0)) == pytest.approx(0.95)
     found = prefixes(share=0.0)
-    found.left = 1.0
+    found.left[PLAIN] = 1.0
     found.learn(group(2, False, False, branch=None))  # a group that is not chosen
-    assert found.left == 1.0
+    assert found.left_of(problem(0)) == 1.0
 
 
 def test_a_share_of_the_numbers_is_chosen_whatever_stands_beside_them() -> None:
