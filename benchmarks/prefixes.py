@@ -13,8 +13,9 @@ right: most groups are dead. Their demonstrations open the right doors. This is 
 arm 0 has not, and the arm `shown 0` has. The task `again` has no demonstrations: eight problems
 come back, and prefixes are the run's own successes. Tasks `tier-2` and `tier-3` are of the packaged
 task, with a starter of the tier below, and measured on the rules that they train on
-(`tier_tasks.py`). Their demonstrations are mostly right, too. With `--model MODEL` there is
-`real-tier-3`, which begins with a warm start of that model on tiers 1 and 2.
+(`tier_tasks.py`). Their demonstrations are mostly right, too. With `--model MODEL` there are
+`real-tier-3`, which begins with a warm start of that model on tiers 1 and 2, and `real-six`, with
+one on three doors.
 
 Each arm and rate is trained until it has sampled `--tokens`, and held-out problems, whole ones, are
 measured on the way. A call that is ended goes on when it is called again. Calls for other arms,
@@ -81,33 +82,41 @@ class Trial(NamedTuple):
     """Recipe of a starter; None: a warm start of a pretrained model."""
     starter_tiers: Sequence[int] = ()
     settings: Mapping[str, object] = {"sandbox.preload": []}
+    shown: int = 160
+    """Demonstrations in the warm start of a pretrained model."""
 
 
 PACKAGED, TRAINED = "sympy-proofs", "tier_tasks:TrainedRules"
+PRETRAINED: dict[str, object] = {
+    "grpo.importance": "off",
+    "grpo.micro_batch_size": 16,
+    "report.checkpoint_every": 1000,  # each has a few hundred MB
+    "sampling.engine": "hf",
+}
 TRIALS = {
     "six": Trial("doors:SixDoors", "doors:SixOpened", 80),
     "again": Trial("doors:SixDoors", "doors:SixAgain", 80),
     "eight": Trial("doors:EightDoors", "doors:EightOpened", 100),
     "tier-2": Trial(PACKAGED, TRAINED, 60, MORE_WORDS, [1], {"task.tiers": [2]}),
     "tier-3": Trial(PACKAGED, TRAINED, 60, MORE_WORDS, [2], {"task.tiers": [3]}),
+    "real-six": Trial(
+        "doors:HintedDoors",
+        "doors:SixOpened",
+        90,
+        None,
+        (),
+        {"sandbox.preload": [], "warmstart.keep": "all", **PRETRAINED},
+        400,
+    ),
     "real-tier-3": Trial(
-        PACKAGED,
+        TRAINED,
         TRAINED,
         120,
         None,
         [1, 2],
-        {
-            "task.tiers": [3],
-            "grpo.importance": "off",
-            "grpo.micro_batch_size": 16,
-            "grpo.problems_per_step": 4,
-            "report.checkpoint_every": 1000,  # each has a few hundred MB
-            "sampling.engine": "hf",
-        },
+        {"task.tiers": [3], **PRETRAINED, "grpo.problems_per_step": 4},
     ),
 }
-SHOWN_TO_MODEL = 160
-"""Demonstrations in the warm start of a pretrained model."""
 FIRST_STEPS = 10
 """Steps whose dead groups are counted."""
 
@@ -144,8 +153,10 @@ def main() -> None:
             )
         else:
             common.setdefault("grpo.dtype", fast_dtype())
-            easier = {**common, "task.tiers": trial.starter_tiers}
-            starter = warm(args.model.resolve(), folder / "starter", SHOWN_TO_MODEL, easier)
+            easier = {**common, "task": trial.starter_of}
+            if trial.starter_tiers:
+                easier["task.tiers"] = trial.starter_tiers
+            starter = warm(args.model.resolve(), folder / "starter", trial.shown, easier)
         arms = []
         for arm in args.arms:
             count = steps_of(arm, name, args.tokens, common)
