@@ -252,8 +252,8 @@ class Training:
         run = partial(run_counted, self.runtime, update=update, on_scored=rollouts.made.append)
 
         def sample() -> None:
-            counted = RolloutCounts(self.runtime)
             stems = {} if self.prefixes is None else self.prefixes.stems(problems)
+            counted = RolloutCounts(self.runtime)  # without the task's scripts, which stems run
             make = partial(self._attempts, numbers, rollouts.step, stems)
             scored = rolled_out(self.credit, make(), partial(run_as_one, run))
             rollouts.own, rollouts.num_again = self._roll_again(scored, make, inside)
