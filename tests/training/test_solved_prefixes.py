@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -43,6 +45,7 @@ from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.update.grpo import rollout_rows
+from repl_rl.update.ranks import Ranks
 from repl_sandbox.types import ExecStatus, Execution
 from script_runtime import ScriptRuntime
 
@@ -211,6 +214,32 @@ def test_the_latest_success_of_the_run_comes_before_the_scripts_of_the_task() ->
     stem = found.stems({0: problem(0)})[0]
     assert sources(stem) == [" a = 0\n", " a = 1\n", " b = 1\n"]
     assert not stem.is_sibling
+
+
+def test_all_ranks_begin_groups_by_what_the_first_one_has_learned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second rank has seen no row: it gets the first one's share and the success on its own."""
+    parts: list[Sequence[Any]] = [(), ()]
+    barrier = Barrier(2, timeout=30)
+
+    class Two(Ranks):
+        def gather(self, rows: Sequence[Any]) -> list[Any]:
+            parts[self.rank] = rows
+            barrier.wait()
+            found = [*parts[0], *parts[1]]
+            barrier.wait()  # before the next rows
+            return found
+
+    ranks = [prefixes(), prefixes()]
+    for number, found in enumerate(ranks):
+        monkeypatch.setattr(found._runtime, "ranks", Two(rank=number, world=2))
+    ranks[0].learn([*group(0, True, True), *group(1, True, True)])
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda one: one[1].agree({one[0]: problem(one[0])}), enumerate(ranks)))
+    stems = [found.stems({number: problem(number)}) for number, found in enumerate(ranks)]
+    assert [found.left_of(problem(5)) for found in ranks] == [0.30, 0.30]
+    assert [stem[number].trajectory.problem_id for number, stem in enumerate(stems)] == ["0", "1"]
 
 
 def test_a_success_on_another_problem_of_the_same_name_is_not_used() -> None:
