@@ -61,7 +61,7 @@ BENCHES = (
     Bench("length", 60, "credit against length", ("length.py", "--output", "OUT")),
     Bench("doors", 95, "credit where all lines matter", ("learning.py", *DOORS, "--output", "OUT")),
     Bench("few", 35, "the same, 8 trajectories a step", ("learning.py", *FEW, "--output", "OUT")),
-    Bench("forms", 420, "lines, blocks, scripts and texts", ("forms.py", "--output", "OUT")),
+    Bench("forms", 700, "lines, blocks, scripts and texts", ("forms.py", "--output", "OUT")),
     Bench("starters", 20, "recipes of starters", ("starters.py", "--output", "OUT")),
     Bench("density", 120, "starts of 2, 4 and 8 lines", ("density.py", "--output", "OUT")),
     Bench("main-job", 75, "the default run, three seeds", ("main_job.py",)),

@@ -40,6 +40,8 @@ class Row:
     before: dict[str, float]
     """Its habits on held-out problems before the first step, and after the last."""
     after: dict[str, float]
+    model: str = ""
+    """Name of the pretrained model, if it is one."""
 
 
 def read_rows(path: Path) -> list[Row]:

@@ -1,6 +1,7 @@
 """Does a line at a time pay? `python benchmarks/forms.py --output DIR`.
 
-The same problems, the same demonstrations and the same recipe of a starter, in four forms:
+The same problems and the same recipe of a starter in four forms, and demonstrations rendered in
+each of them: a script keeps slips and lacks the lines that mend them, so fewer of these are right.
 
     line      every line runs at once, as always
     block     lines up to a blank one run together, as in a tool call, and answer together
@@ -9,14 +10,14 @@ The same problems, the same demonstrations and the same recipe of a starter, in 
 
 Forms are samplers (`form_samplers.py`); `form_scripts.py` shows demonstrations in each of them.
 Each form and seed has a starter of its own, which is measured, and learns by GRPO from the outcome
-alone until it has sampled as many tokens as the others. All seeds of a form have as many steps as
-the first one that was measured needs. Its rate was tried on the seeds 0 to 2, so these are not
-among the seeds by default. A task without a choice is trained at each of its rates, as are the
-others at each of `--rates`; the table has the best one of each form by all seeds.
+alone until it has sampled as many tokens as the others. All seeds of a form that share `--rows`
+have as many steps as the first one that was measured needs. Most rates were tried on the seeds 0 to
+2, so these are not among the seeds by default. A task without a choice is trained at each of its
+rates, as are the others at each of `--rates`; the table has the best one of each form by all seeds.
 
     doors     lines are mistyped, and one must see it (`doors.py`)
     euclid    `reasoning-gym:gcd`, where a line is made of the value before it (`form_tasks.py`)
-    named     the same by a loop over names, where no value has to be seen
+    named     the same by a loop over names, where no value has to be seen; a call has to name it
     tier-1    the packaged task, where one line decides
     tier-2    the same, a tier up
 
@@ -26,8 +27,8 @@ that is there is not measured again, on no machine. Tables go to DIR/forms.md, a
 DIR/forms.svg. With `--quick` all of it is tiny, says nothing, and goes to DIR/quick. Calls for
 other forms, seeds or rates may run side by side, once `--before` has measured their starters.
 
-With `--model MODEL` there are three tasks more, which a call has to name: `real-doors`, whose
-demonstrations are right more often, `real-euclid`, and `real-words`, the kinds of
+With `--model MODEL` there are four tasks more, which a call has to name: `real-doors`, whose
+demonstrations are right more often, `real-euclid`, `real-named`, and `real-words`, the kinds of
 `examples/word_problems.py`. A warm start of that model takes the place of a starter. With
 `--before` starters are measured, and not trained.
 """
@@ -107,8 +108,9 @@ CHOSEN: Mapping[str, Mapping[str, float]] = {
     "real-words": {"line": 4e-5, "block": 4e-5, "script": 2e-5},
 }
 """Rates by task and form that did best on the seeds 0 to 2, or on seed 0 alone on tiers and with a
-pretrained model. On `real-euclid` two were tried, of lines and blocks. Blocks there and on `doors`
-and scripts on `tier-1` have a lower one: the best led others to collapse (docs/lab-notes.md)."""
+pretrained model; those of texts on tiers did on seed 3. On `real-euclid` two were tried, of lines
+and blocks. Blocks there and on `doors` and scripts on `tier-1` have a lower one: the best led
+others to collapse (docs/lab-notes.md)."""
 FEW_WORDS = replace(SMALL, steps=400)
 LOW_RATES = (2.5e-4, 5e-4, 1e-3)
 BARE: dict[str, object] = {"sandbox.preload": []}
@@ -161,6 +163,7 @@ TRIALS = {
         for name, task, tokens, shown in (
             ("doors", "doors:HintedDoors", 20_000, 400),
             ("euclid", "form_tasks:Euclid", 15_000, 60),
+            ("named", "form_tasks:NamedEuclid", 15_000, 60),
             ("words", "form_tasks:Words", 10_000, 32),
         )
     },
@@ -203,7 +206,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     starters = [name for name, trial in TRIALS.items() if trial.recipe is not None]
-    parser.add_argument("--tasks", nargs="+", choices=TRIALS, default=starters)
+    usual = [name for name in starters if name in CHOSEN]
+    parser.add_argument("--tasks", nargs="+", choices=TRIALS, default=usual)
     parser.add_argument("--forms", nargs="+", choices=FORMS, default=[*FORMS])
     parser.add_argument("--seeds", type=int, nargs="+", default=[3, 4, 5, 6, 7])
     parser.add_argument("--rates", type=float, nargs="+", help="in place of the chosen ones")
@@ -219,6 +223,10 @@ def main() -> None:
         if args.rows is not None:
             parser.error("rows of --quick are none to keep; leave out --rows")
         args.output /= "quick"
+    kept = args.rows or args.output / "forms.jsonl"
+    for row in read_rows(kept):
+        if row.task in args.tasks and row.model not in ("", name_of(args.model)):
+            parser.error(f"{kept} has {row.task} of {row.model}; name another file by --rows")
     # What this process, graders and runs import by name.
     beside = [str(HERE), str(HERE.parent / "examples")]
     os.environ["PYTHONPATH"] = os.pathsep.join(beside)
@@ -235,7 +243,7 @@ def main() -> None:
                 seed=seed,
                 output=args.output,
                 model=args.model,
-                rows=args.rows or args.output / "forms.jsonl",
+                rows=kept,
             )
             if args.before:
                 rows.append(said(measured(case)))
@@ -245,6 +253,11 @@ def main() -> None:
                 first = replace(case, seed=first_seed(case, args.seeds[0]))
                 rows += map(said, learned(case, first, rates))
         write(rows, args.output)
+
+
+def name_of(model: Path | None) -> str:
+    """Its name, without the ending of a quantised file."""
+    return model.name.partition(".")[0] if model else ""
 
 
 def said(row: Row) -> Row:
@@ -310,6 +323,7 @@ def row_of(case: Case, name: str, more: Mapping[str, object], *, rate: float = 0
         cpu_s=round(run.cpu_s, 1),
         before=habits_at(path, 0),
         after=habits_at(path, run.last.step),
+        model="" if case.trial.recipe else name_of(case.model),
     )
     with case.rows.open("a") as file:
         file.write(json.dumps(asdict(row)) + "\n")

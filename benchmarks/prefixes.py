@@ -17,10 +17,10 @@ task, with a starter of the tier below, and measured on the rules that they trai
 `real-tier-3`, which begins with a warm start of that model on tiers 1 and 2, and `real-six`, with
 one on three doors.
 
-Each arm and rate is trained until it has sampled `--tokens`, and held-out problems, whole ones, are
-measured on the way. A call that is ended goes on when it is called again. Calls for other arms,
-rates or seeds may run side by side, and one for all of them makes the table. Rows go to
-DIR/TASK/runs.jsonl, and a table to DIR/TASK/table.md.
+Each arm and rate is trained for the steps in which it should sample `--tokens`, and held-out
+problems, whole ones, are measured on the way. A call that is ended goes on when it is called again.
+Calls for other arms, rates or seeds may run side by side, and one for all of them makes the table.
+Rows go to DIR/TASK/runs.jsonl, and a table to DIR/TASK/table.md.
 """
 
 import argparse
