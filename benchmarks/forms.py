@@ -156,6 +156,7 @@ TRIALS = {
                 "grpo.micro_batch_size": 20,
                 "report.checkpoint_every": 1000,  # each has a few hundred MB
                 "sampling.engine": "hf",
+                "sampling.time_limit_s": 3600,  # on a slow machine trajectories would be lost
             },
             measurements=2,
             demonstrations=shown,

@@ -92,6 +92,7 @@ PRETRAINED: dict[str, object] = {
     "grpo.micro_batch_size": 16,
     "report.checkpoint_every": 1000,  # each has a few hundred MB
     "sampling.engine": "hf",
+    "sampling.time_limit_s": 3600,  # on a slow machine a measurement would lose trajectories
 }
 TRIALS = {
     "six": Trial("doors:SixDoors", "doors:SixOpened", 80),

@@ -14,10 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from repl_rl.base.terminal import one_row
-from repl_rl.records import OutcomeKind, Scored
+from repl_rl.records import OutcomeKind, Scored, StopReason
 
 MAX_UNGRADED_SHARE = 0.03
 """Share of the trajectories. Beyond it rates say more about the grader than about the policy."""
+MAX_SLOW_SHARE = 0.03
+"""Share of the trajectories. Beyond it rates say more about the machine than about the policy."""
 _SHOWN_CHARS = 60
 """Most characters that a sentence quotes of what a policy or a grader wrote."""
 
@@ -64,6 +66,17 @@ def ungraded_warning(scored: Sequence[Scored]) -> str | None:
     return (
         f"{len(left)} of {len(scored)} trajectories could not be graded and count as not solved; "
         f"look at problem {name} with the answer {answer}; the grader says: {why}"
+    )
+
+
+def slow_warning(scored: Sequence[Scored]) -> str | None:
+    """A sentence on trajectories that ran out of time; None where their share is small."""
+    left = sum(item.trajectory.stop_reason is StopReason.TIME_LIMIT for item in scored)
+    if left <= MAX_SLOW_SHARE * len(scored):
+        return None
+    return (
+        f"{left} of {len(scored)} trajectories ended at sampling.time_limit_s and count as not "
+        f"solved, so the rate depends on how fast this machine is; raise that limit"
     )
 
 

@@ -20,7 +20,7 @@ from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import MEASURED, RunFolder, check_output
 from repl_rl.runs.summary import Rate, RateDifference, difference
 from repl_rl.tasks.base import baselines_of
-from repl_rl.training.evaluate import Report, held_out_attempts, report, run_shown, warn_of_ungraded
+from repl_rl.training.evaluate import Report, held_out_attempts, report, run_shown, warn_of_lost
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.train import policy_folder, say_runtime
 
@@ -127,7 +127,7 @@ def evaluate(
                     said = str(error)
                 progress.warn(said)
             raise
-        warn_of_ungraded(scored, progress)
+        warn_of_lost(scored, progress)
     evaluation = Evaluation(
         plan=plan,
         policy=policy,

@@ -166,12 +166,13 @@ class _Pace:
         return f"{self.num_solved} solved, {pace if self._left > 0 else 'grading'}"
 
 
-def warn_of_ungraded(scored: Sequence[Scored], progress: Progress) -> bool:
-    """Warn if more than a few could not be graded. Returns whether it did."""
-    warning = summary.ungraded_warning(scored)
-    if warning is not None:
+def warn_of_lost(scored: Sequence[Scored], progress: Progress) -> bool:
+    """Warn if more than a few could not be graded, or ran out of time. Returns whether it did."""
+    found = [summary.ungraded_warning(scored), summary.slow_warning(scored)]
+    warnings = list(filter(None, found))
+    for warning in warnings:
         progress.warn(warning)
-    return warning is not None
+    return bool(warnings)
 
 
 def report(scored: Sequence[Scored], baselines: summary.Baselines = summary.NO_BASELINES) -> Report:
@@ -239,7 +240,7 @@ class HeldOut:
         measured, is_best = None, False
         if self.sink is not None:
             self.sink.folder.append_trajectories(name, scored)
-            warn_of_ungraded(scored, self.progress)
+            warn_of_lost(scored, self.progress)
             measured = self._report(scored)
             is_best = step > 0 and measured.rate > self.best_rate
         # Before the row: once that is there, the measurement is not made again.

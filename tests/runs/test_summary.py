@@ -20,6 +20,7 @@ from repl_rl.runs.metrics import farming_metrics, habits, line_metrics, percenti
 from repl_rl.runs.summary import (
     is_solved,
     line_shares,
+    slow_warning,
     ungraded_warning,
     wilson_interval,
 )
@@ -271,6 +272,19 @@ def test_more_than_three_ungraded_in_a_hundred_are_warned_of(
 ) -> None:
     scored = [four[2]] * ungraded + [four[1]] * (100 - ungraded)
     assert (ungraded_warning(scored) is not None) is is_warned
+
+
+@pytest.mark.parametrize(("slow", "is_warned"), [(0, False), (3, False), (4, True)])
+def test_more_than_three_in_a_hundred_that_run_out_of_time_are_warned_of(
+    four: list[Scored], slow: int, is_warned: bool
+) -> None:
+    ended = replace(
+        four[1], trajectory=replace(four[1].trajectory, stop_reason=StopReason.TIME_LIMIT)
+    )
+    warning = slow_warning([ended] * slow + [four[1]] * (100 - slow))
+    assert (warning is not None) is is_warned
+    if warning is not None:
+        assert warning.startswith("4 of 100 trajectories ended at sampling.time_limit_s and count")
 
 
 def test_the_warning_names_the_most_frequent_reason_and_an_answer(four: list[Scored]) -> None:
