@@ -166,13 +166,20 @@ class _Pace:
         return f"{self.num_solved} solved, {pace if self._left > 0 else 'grading'}"
 
 
-def warn_of_lost(scored: Sequence[Scored], progress: Progress) -> bool:
-    """Warn if more than a few could not be graded, or ran out of time. Returns whether it did."""
-    found = [summary.ungraded_warning(scored), summary.slow_warning(scored)]
-    warnings = list(filter(None, found))
-    for warning in warnings:
+def warn_of_ungraded(scored: Sequence[Scored], progress: Progress) -> bool:
+    """Warn if more than a few could not be graded. Returns whether it did."""
+    warning = summary.ungraded_warning(scored)
+    if warning is not None:
         progress.warn(warning)
-    return bool(warnings)
+    return warning is not None
+
+
+def warn_of_lost(measured: Sequence[Scored], progress: Progress) -> None:
+    """Warn if more than a few of a measurement could not be graded, or ran out of time."""
+    warn_of_ungraded(measured, progress)
+    warning = summary.slow_warning(measured)
+    if warning is not None:
+        progress.warn(warning)
 
 
 def report(scored: Sequence[Scored], baselines: summary.Baselines = summary.NO_BASELINES) -> Report:

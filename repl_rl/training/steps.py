@@ -32,7 +32,7 @@ from repl_rl.runs.folder import rollouts_name
 from repl_rl.runs.sink import Sink
 from repl_rl.runs.trajectory_file import read_trajectories, rows_of
 from repl_rl.tasks.base import Task
-from repl_rl.training.evaluate import HeldOut, run_counted, warn_of_lost
+from repl_rl.training.evaluate import HeldOut, run_counted, warn_of_ungraded
 from repl_rl.training.rollouts import (
     Laps,
     RolloutCounts,
@@ -107,7 +107,7 @@ class Training:
     _row: dict[str, float] = field(default_factory=dict)
     """Numbers of the latest rollouts that no row of metrics has yet."""
     _is_warned: bool = False
-    """Warned of ungraded answers or a lack of time, once in all steps."""
+    """Warned of ungraded answers, once in all steps."""
     _laps: Laps = field(default_factory=Laps)
     _micro_batches: Iterator[int] = field(default_factory=itertools.count)
     _updated: Update = ignore
@@ -331,7 +331,7 @@ class Training:
         self._row = {}
         self.sink.write(step, row)
         self.progress.metrics(step, total, row)
-        self._is_warned = self._is_warned or warn_of_lost(rolled.all_ranks, self.progress)
+        self._is_warned = self._is_warned or warn_of_ungraded(rolled.all_ranks, self.progress)
         if step == 1 or step % self.settings.report.sample_every == 0:
             chosen = random.Random(derive_seed(self.settings.seed, "sample", step))
             sample = chosen.choice(distinct(rolled.all_ranks))

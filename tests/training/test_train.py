@@ -26,6 +26,7 @@ from repl_rl.records import (
     Problem,
     Scored,
     Split,
+    StopReason,
     Trajectory,
     Verdict,
     VerdictKind,
@@ -143,6 +144,21 @@ def trained(
         credit=load_credit(config.grpo), sink=sink,
     )  # fmt: skip
     return training, held_out, rows, out
+
+
+def test_a_measurement_whose_trajectories_ran_out_of_time_is_warned_of(
+    make_trajectory: Callable[..., Trajectory], make_scored: Callable[..., Scored]
+) -> None:
+    """Steps are not: `stop/time_limit` is in their rows."""
+    trajectory = make_trajectory([("b\n", OutcomeKind.OK_SILENT, None)])
+    ended = dataclasses.replace(trajectory, stop_reason=StopReason.TIME_LIMIT)
+    training, held_out, _, out = trained(Config(), lambda _: [make_scored(ended, None)])
+    training.collect([0], 1)
+    training.log(1, 1, {"loss": 0.0})
+    assert "warning" not in out.getvalue()
+    held_out.measure(0)
+    said = " ".join(out.getvalue().split())
+    assert "warning: 1 of 1 trajectories ended at sampling.time_limit_s" in said
 
 
 def test_what_could_not_be_graded_is_warned_of_once_in_each_phase(train: Train) -> None:
