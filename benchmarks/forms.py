@@ -27,8 +27,8 @@ that is there is not measured again, on no machine. Tables go to DIR/forms.md, a
 DIR/forms.svg. With `--quick` all of it is tiny, says nothing, and goes to DIR/quick. Calls for
 other forms, seeds or rates may run side by side, once `--before` has measured their starters.
 
-With `--model MODEL` there are four tasks more, which a call has to name: `real-doors`, whose
-demonstrations are right more often, `real-euclid`, `real-named`, and `real-words`, the kinds of
+With `--model MODEL` there are three tasks more, which a call has to name: `real-doors`, whose
+demonstrations are right more often, `real-euclid`, and `real-words`, the kinds of
 `examples/word_problems.py`. A warm start of that model takes the place of a starter. With
 `--before` starters are measured, and not trained.
 """
@@ -164,7 +164,6 @@ TRIALS = {
         for name, task, tokens, shown in (
             ("doors", "doors:HintedDoors", 20_000, 400),
             ("euclid", "form_tasks:Euclid", 15_000, 60),
-            ("named", "form_tasks:NamedEuclid", 15_000, 60),
             ("words", "form_tasks:Words", 10_000, 32),
         )
     },
